@@ -1,0 +1,140 @@
+//! Words, tables, progress and exit codes: the only layer that prints.
+//!
+//! Results go to stdout; progress, notes and errors to stderr. In JSON mode stdout holds one JSON
+//! value and nothing else. A reader that closes the pipe early is no error.
+
+mod extras;
+mod output;
+mod snapshot;
+mod terminal;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::ops::{Error, ExitCode, audit};
+pub use output::WriteOut;
+
+/// Operate etcd: prove snapshots, restore them, keep the control plane alive
+#[derive(Debug, Parser)]
+#[command(name = "etcdkit", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "Start with: etcdkit demo")]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Clone, Debug, Args)]
+struct Global {
+    /// Set the output format
+    #[arg(short, long, global = true, value_enum, default_value_t = WriteOut::Simple)]
+    #[arg(env = "ETCDCTL_WRITE_OUT", hide_env_values = true)]
+    write_out: WriteOut,
+    /// Append the record of every change to this file
+    #[arg(long, global = true, value_name = "FILE", default_value = audit::DEFAULT_PATH)]
+    #[arg(env = "ETCDKIT_AUDIT_LOG", hide_env_values = true)]
+    audit_log: PathBuf,
+    /// Show no progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check, describe and restore snapshots
+    #[command(subcommand)]
+    Snapshot(snapshot::Command),
+    /// Show the whole story in a temporary directory, with nothing else installed
+    Demo,
+    /// Print the version
+    Version,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell to complete for
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of a command, or write them all into a directory
+    Man {
+        /// Words of the command, none for etcdkit itself
+        command: Vec<String>,
+        /// Write every page into this directory
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        all: Option<PathBuf>,
+    },
+}
+
+/// Runs a command line; returns what to exit with.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not errors.
+            let code = if error.use_stderr() { ExitCode::Usage } else { ExitCode::Ok };
+            let _ = error.print();
+            return code.number();
+        }
+    };
+    let write_out = cli.global.write_out;
+    let outcome = match cli.command {
+        Command::Snapshot(command) => snapshot::run(&cli.global, command),
+        Command::Demo => extras::demo(&cli.global),
+        Command::Version => extras::version(&cli.global),
+        Command::Completions { shell } => extras::completions(shell, Cli::command()),
+        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
+    };
+    match outcome {
+        Ok(code) => code.number(),
+        Err(Failure::Pipe) => ExitCode::Ok.number(),
+        Err(Failure::Output(error)) => {
+            let _ = writeln!(io::stderr(), "error: cannot write the result: {error}");
+            ExitCode::Failed.number()
+        }
+        Err(Failure::Operation(error)) => {
+            output::print_error(&error, write_out);
+            error.code.number()
+        }
+    }
+}
+
+/// Why a command did not print its result.
+#[derive(Debug)]
+enum Failure {
+    /// Nobody reads the output any more.
+    Pipe,
+    /// The output cannot be written.
+    Output(io::Error),
+    /// The operation did not finish.
+    Operation(Box<Error>),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Pipe,
+            _ => Self::Output(error),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Operation(Box::new(error))
+    }
+}
+
+type Outcome = Result<ExitCode, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

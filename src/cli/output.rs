@@ -1,0 +1,169 @@
+//! The four output formats, errors and findings as people and programs read them.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use crate::format::finding::{Finding, Findings, Severity, bucket_text, bytes_text};
+use crate::ops::Error;
+
+/// Output format, as `-w` of etcdctl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WriteOut {
+    /// One line a row, for people and simple scripts.
+    Simple,
+    /// A table.
+    Table,
+    /// One JSON value.
+    Json,
+    /// One quoted name and value a line.
+    Fields,
+}
+
+/// Prints a JSON value on one line.
+pub(super) fn print_json(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{value}")?;
+    out.flush()
+}
+
+/// Prints a JSON object as etcdctl's `fields`: `"name" : value`, nested names joined by a dot.
+pub(super) fn print_fields(value: &Value) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    fields(&mut out, "", value)?;
+    out.flush()
+}
+
+fn fields(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
+    let below = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+    match value {
+        Value::Object(map) => {
+            map.iter().try_for_each(|(key, value)| fields(out, &below(key), value))
+        }
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, value)| fields(out, &below(&index.to_string()), value)),
+        other => writeln!(out, "\"{name}\" : {other}"),
+    }
+}
+
+/// Prints lines to stdout.
+pub(super) fn print_lines(lines: &[String]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    out.flush()
+}
+
+/// Prints an error to stderr; nobody is left to tell when that fails.
+pub(super) fn print_error(error: &Error, write_out: WriteOut) {
+    let mut err = io::stderr().lock();
+    if write_out == WriteOut::Json {
+        let _ = writeln!(err, "{}", error_json(error));
+        return;
+    }
+    let _ = writeln!(err, "error: {}", error.message);
+    for line in error.findings.iter().take(20).flat_map(finding_lines) {
+        let _ = writeln!(err, "  {line}");
+    }
+    if error.findings.len() > 20 {
+        let _ = writeln!(err, "  ... and {} findings more", error.findings.len() - 20);
+    }
+    for hint in &error.hints {
+        let _ = writeln!(err, "hint: {hint}");
+    }
+}
+
+fn error_json(error: &Error) -> Value {
+    let mut body = json!({
+        "code": error.code.number(),
+        "kind": error.code.name(),
+        "message": error.message,
+        "hint": error.hints.join("\n"),
+    });
+    if !error.findings.is_empty()
+        && let Some(map) = body.as_object_mut()
+    {
+        map.insert("findings".into(), json!(error.findings));
+    }
+    json!({ "error": body })
+}
+
+/// Writes a finding: what, then where, then what is lost.
+pub(super) fn finding_lines(finding: &Finding) -> Vec<String> {
+    let severity = match finding.severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    };
+    let mut lines = vec![format!("{} {severity}: {}", finding.code.id(), finding.detail)];
+    let place = &finding.place;
+    let mut at = Vec::new();
+    if let Some(page) = place.page {
+        at.push(format!("page {page}"));
+    }
+    if let Some(offset) = place.offset {
+        at.push(format!("offset 0x{offset:x}"));
+    }
+    if place.path.len() > 1 {
+        let path: Vec<_> = place.path.iter().map(u64::to_string).collect();
+        at.push(format!("reached by pages {}", path.join(" > ")));
+    }
+    if !place.bucket.is_empty() {
+        at.push(format!("bucket {}", bucket_text(&place.bucket)));
+    }
+    if let Some(key) = &place.key {
+        at.push(format!("key {}", bytes_text(key)));
+    }
+    if !at.is_empty() {
+        lines.push(format!("    at {}", at.join(", ")));
+    }
+    if let Some(lost) = &finding.lost {
+        let from = lost.from.as_deref().map_or("the first".into(), bytes_text);
+        let to = lost.to.as_deref().map_or("the end".into(), bytes_text);
+        let bucket = if lost.bucket.is_empty() {
+            "the root bucket".into()
+        } else {
+            format!("bucket {}", bucket_text(&lost.bucket))
+        };
+        lines.push(format!("    lost: keys of {bucket} from {from} up to {to}"));
+    }
+    lines
+}
+
+/// Writes all findings of a report, worst first where there are many.
+pub(super) fn findings_lines(findings: &Findings) -> Vec<String> {
+    let mut lines: Vec<_> = findings.kept().iter().flat_map(finding_lines).collect();
+    if findings.left_out() > 0 {
+        lines.push(format!("... and {} findings more", findings.left_out()));
+    }
+    lines
+}
+
+/// Writes a byte count for people, in binary units.
+pub(super) fn size(bytes: u64) -> String {
+    humansize::format_size(bytes, humansize::BINARY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_flatten() {
+        let mut out = Vec::new();
+        fields(&mut out, "", &json!({"a": 1, "b": {"c": ["x", null]}})).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "\"a\" : 1\n\"b.c.0\" : \"x\"\n\"b.c.1\" : null\n");
+    }
+
+    #[test]
+    fn an_error_is_one_object() {
+        let error = Error::refused("no").hint("do this").hint("or that");
+        assert_eq!(
+            error_json(&error),
+            json!({"error": {"code": 7, "kind": "refused", "message": "no", "hint": "do this\nor that"}})
+        );
+    }
+}

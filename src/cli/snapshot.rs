@@ -1,0 +1,488 @@
+//! `snapshot status|verify|restore`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
+use serde_json::{Value, json};
+
+use super::output::{self, WriteOut};
+use super::terminal::Terminal;
+use super::{Global, Outcome};
+use crate::format::finding::Severity;
+use crate::ops::examine::{self, Level, Seal};
+use crate::ops::restore::{self, Options, Report, bump, identity};
+use crate::ops::{ExitCode, status, verify};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Show a snapshot's figures, as etcdutl does, and what else is in it
+    Status {
+        /// The snapshot file
+        file: PathBuf,
+    },
+    /// Check whether snapshots can be relied on: trailer, every page, every record
+    Verify(Verify),
+    /// Restore a snapshot into a new data directory
+    Restore(Box<Restore>),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// The snapshot files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// How much to check
+    #[arg(long, value_enum, default_value_t = CheckLevel::Full)]
+    level: CheckLevel,
+    /// Let a full check stand in for a sha256 trailer that is not there
+    #[arg(long)]
+    skip_hash_check: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CheckLevel {
+    /// Trailer and meta pages
+    Quick,
+    /// Trailer, every page and every record
+    Full,
+}
+
+/// Flags of `snapshot restore`; the first block is etcdutl's.
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    /// The snapshot file
+    file: PathBuf,
+    /// Put the restored data here; must not exist or be empty
+    #[arg(long, value_name = "DIR", env = "ETCDKIT_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Put the WAL here instead of into the data directory
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
+    /// Name of the member
+    #[arg(long)]
+    name: Option<String>,
+    /// Members of the restored cluster, as NAME=URL,NAME=URL
+    #[arg(long, value_name = "NAME=URL,..")]
+    initial_cluster: Option<String>,
+    /// Token of the restored cluster; a fresh one for a single member if not given
+    #[arg(long, value_name = "TOKEN")]
+    initial_cluster_token: Option<String>,
+    /// Peer URLs of the member
+    #[arg(long, value_name = "URL,..")]
+    initial_advertise_peer_urls: Option<String>,
+    /// Let a full check stand in for a sha256 trailer that is not there
+    #[arg(long)]
+    skip_hash_check: bool,
+    /// Accepted for etcdutl's sake; nothing is mapped here
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    initial_memory_map_size: Option<u64>,
+    /// Add this to the revision, and mark everything below as compacted
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    bump_revision: Option<String>,
+    /// Mark all revisions of the snapshot as compacted; the bump is computed if not given
+    #[arg(long)]
+    mark_compacted: bool,
+
+    /// Start at the snapshot's own revision, whatever is known to have been served
+    #[arg(long)]
+    no_bump: bool,
+    /// Highest revision that the lost cluster is known to have reached
+    #[arg(long, value_name = "REVISION")]
+    newest_revision: Option<i64>,
+    /// Running members to ask for their revision
+    #[arg(long, value_name = "URL,..", value_delimiter = ',')]
+    endpoints: Vec<String>,
+    /// Static-pod manifest of etcd that gives name, peer URLs and owner
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Move what is at the target aside; nothing is deleted
+    #[arg(long)]
+    force: bool,
+    /// Show what would be done and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Keep NOSPACE alarms of members that no longer exist
+    #[arg(long)]
+    keep_alarms: bool,
+    /// Restore although a CORRUPT alarm is inside, and keep it
+    #[arg(long)]
+    accept_corrupt: bool,
+    /// Carry over what this version does not know
+    #[arg(long)]
+    accept_unknown: bool,
+    /// Accept the wrong trailer of the file with this sha256, if its pages and records are whole
+    #[arg(long, value_name = "SHA256")]
+    accept_damaged: Option<String>,
+}
+
+pub(super) fn run(global: &Global, command: Command) -> Outcome {
+    match command {
+        Command::Status { file } => run_status(global, &file),
+        Command::Verify(args) => run_verify(global, &args),
+        Command::Restore(args) => run_restore(global, *args),
+    }
+}
+
+fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
+    let terminal = Terminal::new(global);
+    let examined = examine::examine(file, Level::Full, &terminal)?;
+    terminal.clear();
+    let report = status::report(&examined)?;
+    match global.write_out {
+        WriteOut::Json => output::print_json(&report)?,
+        WriteOut::Fields => output::print_fields(&capitalised(&report))?,
+        WriteOut::Simple => output::print_lines(&[figures(&report).join(", ")])?,
+        WriteOut::Table => {
+            let mut figures_table = table();
+            figures_table.set_header([
+                "HASH",
+                "REVISION",
+                "TOTAL KEYS",
+                "TOTAL SIZE",
+                "STORAGE VERSION",
+            ]);
+            figures_table.add_row(figures(&report));
+            output::print_lines(&[figures_table.to_string(), details(&report).to_string()])?;
+        }
+    }
+    if global.write_out != WriteOut::Json {
+        // What should be known but has no place in etcdutl's shapes goes beside them.
+        let findings = examined.all_findings();
+        for finding in findings.kept().iter().filter(|f| f.severity != Severity::Info) {
+            for line in output::finding_lines(finding) {
+                eprintln!("{line}");
+            }
+        }
+    }
+    Ok(match examined.seal {
+        Seal::Broken { .. } => ExitCode::Damage,
+        _ => ExitCode::Ok,
+    })
+}
+
+fn figures(report: &Value) -> Vec<String> {
+    let number = |key: &str| report[key].as_u64().unwrap_or(0);
+    vec![
+        format!("{:x}", number("hash")),
+        report["revision"].to_string(),
+        number("totalKey").to_string(),
+        si_size(number("totalSize")),
+        report["version"].as_str().unwrap_or_default().to_owned(),
+    ]
+}
+
+/// etcdutl's sizes: powers of 1000, one digit after the point below ten.
+fn si_size(bytes: u64) -> String {
+    if bytes < 10 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 1_u64;
+    let mut name = "B";
+    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+        if bytes / unit < 1000 {
+            break;
+        }
+        (unit, name) = (unit.saturating_mul(1000), next);
+    }
+    // Tenths first, then whole ones half to even, as the Go library behind etcdutl does.
+    let tenths = (u128::from(bytes) * 100 / u128::from(unit) + 5) / 10;
+    if tenths < 100 {
+        return format!("{}.{} {name}", tenths / 10, tenths % 10);
+    }
+    let (whole, rest) = (tenths / 10, tenths % 10);
+    let up = rest > 5 || (rest == 5 && whole % 2 == 1);
+    format!("{} {name}", whole + u128::from(up))
+}
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_FULL_CONDENSED);
+    table
+}
+
+fn details(report: &Value) -> Table {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".into(),
+        Value::Array(items) if items.is_empty() => "none".into(),
+        other => other.to_string(),
+    };
+    let mut table = table();
+    table.set_header(["", ""]);
+    let names = |key: &str, field: &str| -> String {
+        let items = report[key].as_array().into_iter().flatten();
+        let names: Vec<_> = items.map(|item| text(&item[field])).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    };
+    let rows = [
+        ("sha256 trailer", text(&report["trailer"])),
+        ("cluster version", text(&report["clusterVersion"])),
+        ("revision a server starts at", text(&report["currentRevision"])),
+        ("compacted up to", text(&report["compactRevision"])),
+        ("members", names("members", "name")),
+        ("alarms", names("alarms", "alarm")),
+        ("leases", text(&report["leases"])),
+        ("auth enabled", text(&report["auth"]["enabled"])),
+        ("Kubernetes", text(&report["kubernetes"])),
+        ("free pages", text(&report["freePages"])),
+    ];
+    for (name, value) in rows {
+        table.add_row([name.to_owned(), value]);
+    }
+    table
+}
+
+/// etcdutl's `fields` names: `Hash`, `Revision`, `Keys`, `Size`, `Version`; ours as in JSON.
+fn capitalised(report: &Value) -> Value {
+    let names = [
+        ("hash", "Hash"),
+        ("revision", "Revision"),
+        ("totalKey", "Keys"),
+        ("totalSize", "Size"),
+        ("version", "Version"),
+    ];
+    let mut out = serde_json::Map::new();
+    for (key, value) in report.as_object().into_iter().flatten() {
+        let name = names.iter().find(|(ours, _)| ours == key).map_or(key.as_str(), |(_, n)| *n);
+        out.insert(name.to_owned(), value.clone());
+    }
+    Value::Object(out)
+}
+
+fn run_verify(global: &Global, args: &Verify) -> Outcome {
+    let terminal = Terminal::new(global);
+    let level = match args.level {
+        CheckLevel::Quick => Level::Quick,
+        CheckLevel::Full => Level::Full,
+    };
+    let mut worst = ExitCode::Ok;
+    let mut files = Vec::new();
+    let mut single = None;
+    for path in &args.files {
+        let examined = match examine::examine(path, level, &terminal) {
+            Ok(examined) => examined,
+            Err(error) if args.files.len() == 1 || error.code == ExitCode::Interrupted => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                worst = worse(worst, error.code);
+                files.push(json!({
+                    "file": path.display().to_string(),
+                    "verdict": "unread",
+                    "error": error.message,
+                }));
+                if global.write_out != WriteOut::Json {
+                    output::print_error(&error, global.write_out);
+                }
+                continue;
+            }
+        };
+        terminal.clear();
+        let verified = verify::judge(&examined, args.skip_hash_check);
+        worst = worse(worst, verified.verdict.exit_code());
+        let report = verify::report(&examined, &verified);
+        match global.write_out {
+            WriteOut::Simple => {
+                let mut lines = vec![verdict_line(&report)];
+                lines.extend(
+                    output::findings_lines(&examined.all_findings())
+                        .into_iter()
+                        .map(|line| format!("  {line}")),
+                );
+                lines.extend(advice(&verified, path).map(|line| format!("  next: {line}")));
+                output::print_lines(&lines)?;
+            }
+            WriteOut::Table | WriteOut::Fields | WriteOut::Json => {}
+        }
+        single = Some(report.clone());
+        files.push(report);
+    }
+    let whole = json!({ "version": 1, "files": files });
+    match global.write_out {
+        WriteOut::Json => output::print_json(&whole)?,
+        WriteOut::Fields => {
+            output::print_fields(single.as_ref().filter(|_| files.len() == 1).unwrap_or(&whole))?
+        }
+        WriteOut::Table => {
+            let mut table = table();
+            table.set_header([
+                "FILE", "VERDICT", "TRAILER", "PAGES", "RECORDS", "REVISION", "FINDINGS",
+            ]);
+            for file in &files {
+                let word = |key: &str| file[key].as_str().unwrap_or("-").to_owned();
+                let revision = file["revision"].as_i64().map_or("-".into(), |r| r.to_string());
+                let findings = file["findings"].as_array().map_or(0, Vec::len).to_string();
+                let words = ["file", "verdict", "trailer", "pages", "records"].map(word);
+                table.add_row(words.into_iter().chain([revision, findings]));
+            }
+            output::print_lines(&[table.to_string()])?;
+        }
+        WriteOut::Simple => {}
+    }
+    Ok(worst)
+}
+
+/// Damage wins over everything, then refusals, then what could not be read.
+fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
+    let rank = |code: ExitCode| match code {
+        ExitCode::Damage => 4,
+        ExitCode::Refused => 3,
+        ExitCode::Ok => 0,
+        _ => 2,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+fn verdict_line(report: &Value) -> String {
+    let word = |key: &str| report[key].as_str().unwrap_or("-").to_owned();
+    let mut line = format!(
+        "{}: {} (trailer {}, pages {}, records {}; {}",
+        word("file"),
+        word("verdict"),
+        word("trailer"),
+        word("pages"),
+        word("records"),
+        output::size(report["size_bytes"].as_u64().unwrap_or(0)),
+    );
+    if let Some(revision) = report["revision"].as_i64() {
+        line.push_str(&format!(", revision {revision}, {} keys", report["keys"]));
+    }
+    line.push(')');
+    line
+}
+
+fn advice(verified: &verify::Verified, path: &std::path::Path) -> Option<String> {
+    let file = crate::ops::shell_word(&path.display().to_string());
+    match verified.verdict {
+        verify::Verdict::Good => None,
+        verify::Verdict::Unsealed => Some(format!(
+            "etcdkit snapshot verify --skip-hash-check {file}, if it was never sealed"
+        )),
+        verify::Verdict::Unknown => Some("verify it with a newer etcdkit".into()),
+        verify::Verdict::Damaged => {
+            Some("use another backup; keep this one, parts of it may be readable".into())
+        }
+    }
+}
+
+fn run_restore(global: &Global, args: Restore) -> Outcome {
+    let terminal = Terminal::new(global);
+    let options = Options {
+        snapshot: args.file,
+        data_dir: args.data_dir,
+        wal_dir: args.wal_dir,
+        identity: identity::Wanted {
+            name: args.name,
+            initial_cluster: args.initial_cluster,
+            token: args.initial_cluster_token,
+            peer_urls: args.initial_advertise_peer_urls,
+        },
+        revision: bump::Wanted {
+            bump: args.bump_revision,
+            mark_compacted: args.mark_compacted,
+            no_bump: args.no_bump,
+        },
+        newest_revision: args.newest_revision,
+        endpoints: args.endpoints,
+        manifest: args.manifest,
+        skip_hash_check: args.skip_hash_check,
+        accept_damaged: args.accept_damaged,
+        accept_corrupt: args.accept_corrupt,
+        accept_unknown: args.accept_unknown,
+        keep_alarms: args.keep_alarms,
+        force: args.force,
+        dry_run: args.dry_run,
+        audit_log: global.audit_log.clone(),
+    };
+    let report = restore::restore(&options, &terminal)?;
+    terminal.clear();
+    match global.write_out {
+        WriteOut::Json => output::print_json(&json!(report))?,
+        WriteOut::Fields => output::print_fields(&json!(report))?,
+        WriteOut::Simple | WriteOut::Table => output::print_lines(&restored(&report))?,
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn restored(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let verb = if report.dry_run { "would restore" } else { "restored" };
+    let snapshot = &report.snapshot;
+    let word = |key: &str| snapshot[key].as_str().unwrap_or("-");
+    lines.push(format!("{verb} {} into {}", word("file"), report.data_dir));
+    lines.push(format!(
+        "  verified   trailer {}, pages {}, records {}; {} keys; sha256 {}",
+        word("trailer"),
+        word("pages"),
+        word("records"),
+        snapshot["keys"],
+        word("sha256")
+    ));
+    let fresh = if report.token_is_fresh { " (fresh)" } else { "" };
+    lines.push(format!(
+        "  member     {} = {} of cluster {}, from {}; token {}{fresh}",
+        report.name, report.member_id, report.cluster_id, report.identity_source, report.token
+    ));
+    let revision = &report.revision;
+    if revision.bump > 0 {
+        lines.push(format!(
+            "  revision   {} -> {}, all below marked compacted: {}",
+            revision.old, revision.new, revision.why
+        ));
+    } else {
+        lines.push(format!("  revision   {} (no bump): {}", revision.old, revision.why));
+    }
+    for evidence in &revision.evidence {
+        let known = evidence.revision.map_or("nothing known".into(), |r| r.to_string());
+        let note = evidence.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+        lines.push(format!("             {}: {known}{note}", evidence.source));
+    }
+    for change in &report.changes {
+        lines.push(format!("  changed    {}/{} {}", change.bucket, change.key, change.change));
+    }
+    for alarm in &report.alarms_dropped {
+        lines.push(format!("  alarm      {alarm} dropped: that member no longer exists"));
+    }
+    if report.leases > 0 {
+        lines.push(format!("  leases     {}; each restarts with its full TTL", report.leases));
+    }
+    for boot in &report.boots_on {
+        let starts = if boot.boots { "starts" } else { "refuses" };
+        let why = boot.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        lines.push(format!("  etcd {}   {starts}{why}", boot.etcd));
+    }
+    if let Some(owner) = &report.owner {
+        lines.push(format!("  owner      {owner}"));
+    }
+    if let Some(aside) = &report.moved_aside {
+        lines.push(format!("  moved      what was there is now {aside}"));
+    }
+    let steps: Vec<_> = report.steps.iter().map(|s| format!("{} {} ms", s.step, s.ms)).collect();
+    lines.push(format!("  time       {}", steps.join(", ")));
+    lines.extend(report.equivalent.iter().map(|line| format!("  same as    {line}")));
+    lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_etcdutls() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (29_000, "29 kB"),
+            (61_440, "61 kB"),
+            (331_776, "332 kB"),
+            (9_990_000, "10 MB"),
+            (9_940_000, "9.9 MB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(si_size(bytes), text, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Control-plane files and stored objects: what Kubernetes keeps beside and inside an etcd.
+//!
+//! | module | story |
+//! |---|---|
+//! | [`yaml`] | one YAML document as a tree with positions, bounded, no aliases |
+//! | [`manifest`] | the static pod that runs etcd: flags, paths on the host, owner |
+//! | `flags` | a container's command line and environment, as etcd reads them |
+//! | [`object`] | who a stored object is, by the bytes of its value |
+//! | [`registry`] | who a stored object is, by its key |
+//!
+//! Invariants:
+//!
+//! 1. No function panics, whatever the bytes are, and memory stays in proportion to the input.
+//! 2. Values, environment values and keys are never part of an error or of a `Debug` text.
+//! 3. Nothing here writes.
+
+mod flags;
+pub mod manifest;
+pub mod object;
+pub mod registry;
+pub mod yaml;

@@ -1,0 +1,61 @@
+//! The record that every change leaves: one JSON object a line, appended to a file of mode 0600.
+//!
+//! Shape: `time` (RFC 3339), `version`, `uid`, `user`, `pid`, `host`, `operation`, `result`,
+//! `before`, `after` (objects with hashes), `equivalent` (command lines), `warnings`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::clock;
+
+/// Where the records go when no flag says otherwise.
+pub const DEFAULT_PATH: &str = "/var/lib/etcdkit/audit.jsonl";
+
+/// One change, as it is recorded.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// The command's words, such as `snapshot restore`.
+    pub operation: &'static str,
+    /// What was there: paths and hashes.
+    pub before: Value,
+    /// What is there now.
+    pub after: Value,
+    /// The ordinary commands that do the same.
+    pub equivalent: Vec<String>,
+    /// What was overridden or is to be known.
+    pub warnings: Vec<String>,
+}
+
+/// Appends a record.
+///
+/// # Errors
+/// The file or its folder cannot be made or written. Callers warn and go on.
+pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let line = json!({
+        "time": clock::rfc3339(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "uid": rustix::process::getuid().as_raw(),
+        "user": std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_default(),
+        "pid": std::process::id(),
+        "host": host.trim(),
+        "operation": record.operation,
+        "result": "ok",
+        "before": record.before,
+        "after": record.after,
+        "equivalent": record.equivalent,
+        "warnings": record.warnings,
+    });
+    // One write, so that two programs that append at once do not mix their lines.
+    file.write_all(format!("{line}\n").as_bytes())?;
+    file.sync_all()?;
+    Ok(path.to_owned())
+}

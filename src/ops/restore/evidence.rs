@@ -1,0 +1,104 @@
+//! What is known of revisions that the dead cluster served.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::Options;
+use super::bump::Evidence;
+use crate::format::sidecar::Sidecar;
+use crate::ops::Error;
+use crate::ops::examine::Examined;
+
+/// Largest sidecar that is read, in bytes.
+const SIDECAR_BYTES_MAX: u64 = 1 << 20;
+
+/// Collects evidence from the flags, the note beside the snapshot and running members.
+///
+/// # Errors
+/// A flag's revision is impossible, or endpoints were given that this build cannot ask. A source
+/// that gives nothing is no error: it is listed without a revision.
+pub(super) fn collect(
+    options: &Options,
+    examined: &Examined,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Evidence>, Error> {
+    let mut all = Vec::new();
+    if let Some(revision) = options.newest_revision {
+        if revision < 1 {
+            return Err(Error::usage("--newest-revision must be 1 or more"));
+        }
+        let source = "--newest-revision".into();
+        all.push(Evidence { source, revision: Some(revision), note: None });
+    }
+    all.push(beside(&options.snapshot, examined, warnings));
+    all.extend(live(&options.endpoints, warnings)?);
+    Ok(all)
+}
+
+fn sidecar_path(snapshot: &Path) -> PathBuf {
+    let mut name = snapshot.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+fn beside(snapshot: &Path, examined: &Examined, warnings: &mut Vec<String>) -> Evidence {
+    let path = sidecar_path(snapshot);
+    let source = path.display().to_string();
+    let mut none = |note: String, warn: bool| {
+        if warn {
+            warnings.push(format!("{}: {note}; not used", path.display()));
+        }
+        Evidence { source: source.clone(), revision: None, note: Some(note) }
+    };
+    let regular = std::fs::metadata(&path).map(|meta| meta.is_file());
+    if !matches!(regular, Ok(true)) {
+        return none("no such note".into(), regular.is_ok());
+    }
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(&path)
+        .and_then(|file| file.take(SIDECAR_BYTES_MAX).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        return none(error.to_string(), true);
+    }
+    let sidecar = match Sidecar::decode(&bytes) {
+        Ok(sidecar) => sidecar,
+        Err(what) => return none(what, true),
+    };
+    // A note for another file still tells what the cluster had reached, and higher is safer.
+    let note = (!sidecar.sha256.eq_ignore_ascii_case(&examined.sha256)).then(|| {
+        let note = "the note is about a file with another sha256";
+        warnings.push(format!("{}: {note}; its revision is used all the same", path.display()));
+        note.to_owned()
+    });
+    let revision = i64::try_from(sidecar.highest_revision_seen).ok();
+    Evidence { source, revision, note }
+}
+
+#[cfg(feature = "live")]
+fn live(endpoints: &[String], warnings: &mut Vec<String>) -> Result<Vec<Evidence>, Error> {
+    use crate::ops::ExitCode;
+
+    if endpoints.is_empty() {
+        return Ok(Vec::new());
+    }
+    let timeout = std::time::Duration::from_secs(5);
+    let answers = crate::live::highest_revision(endpoints, timeout)
+        .map_err(|error| Error::new(ExitCode::Unreachable, error.to_string()))?;
+    let evidence = answers.into_iter().map(|(source, answer)| match answer {
+        Ok(revision) => Evidence { source, revision: Some(revision), note: None },
+        Err(error) => {
+            warnings.push(format!("no revision from a running member: {error}"));
+            Evidence { source, revision: None, note: Some(error.to_string()) }
+        }
+    });
+    Ok(evidence.collect())
+}
+
+#[cfg(not(feature = "live"))]
+fn live(endpoints: &[String], _: &mut Vec<String>) -> Result<Vec<Evidence>, Error> {
+    if endpoints.is_empty() {
+        return Ok(Vec::new());
+    }
+    Err(Error::usage("this build cannot ask running members (feature `live` is off)")
+        .hint("give --newest-revision instead"))
+}

@@ -1,0 +1,405 @@
+//! `snapshot restore`: a verified snapshot becomes a data directory that etcd starts on.
+//!
+//! Order of work, so that nothing is made before everything is known:
+//!
+//! 1. look at the target; 2. examine the snapshot whole; 3. decide identity and revision;
+//! 4. plan the rows that change; 5. copy all rows into a packed database beside the target, write
+//! WAL and `.snap`; 6. read the new database back and compare it with the plan; 7. sync, rename.
+//!
+//! Until the rename the target is as it was. The end state is etcdutl's for the same explicit
+//! flags (ids, rows, WAL), but for what `docs/ARCHITECTURE.md` lists as intended differences: the
+//! database is written anew and so has no free pages, and nothing unverified gets through.
+//!
+//! Source: etcdutl `snapshot/v3_snapshot.go` `Restore` (3.5.35, 3.6.16, 3.7.3).
+
+pub mod build;
+pub mod bump;
+pub mod compat;
+pub mod evidence;
+pub mod identity;
+pub mod report;
+pub mod rows;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+pub use report::{Report, Step};
+
+use super::examine::{Examined, Level, Seal, examine};
+use super::stage::{self, Target};
+use super::{Error, ExitCode, Progress, audit, shell_word, status};
+use crate::etcd::rows::AlarmKind;
+use crate::etcd::schema;
+use crate::etcd::survey::Report as Rows;
+use crate::format::finding::Code;
+use crate::kube::manifest::{self, EtcdManifest};
+use bump::Bump;
+use identity::{Host, Identity};
+use rows::Edits;
+
+/// What to restore, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The snapshot file.
+    pub snapshot: PathBuf,
+    /// Where the data directory goes.
+    pub data_dir: PathBuf,
+    /// Where the WAL goes, if not into the data directory.
+    pub wal_dir: Option<PathBuf>,
+    /// Who the member is.
+    pub identity: identity::Wanted,
+    /// Which revision it starts at.
+    pub revision: bump::Wanted,
+    /// A revision that is known to have been served.
+    pub newest_revision: Option<i64>,
+    /// Members to ask for their revision.
+    pub endpoints: Vec<String>,
+    /// Static-pod manifest that gives name, peer URLs and owner.
+    pub manifest: Option<PathBuf>,
+    /// A full check stands in for a trailer that is not there.
+    pub skip_hash_check: bool,
+    /// SHA-256 of a file whose wrong trailer is accepted.
+    pub accept_damaged: Option<String>,
+    /// A CORRUPT alarm inside is accepted, and kept.
+    pub accept_corrupt: bool,
+    /// What this version does not know is carried over as it is.
+    pub accept_unknown: bool,
+    /// NOSPACE alarms of members that no longer exist are kept.
+    pub keep_alarms: bool,
+    /// What is at the target is moved aside.
+    pub force: bool,
+    /// Decide and report, change nothing.
+    pub dry_run: bool,
+    /// Where the record goes.
+    pub audit_log: PathBuf,
+}
+
+/// Everything that is decided before anything is made.
+#[derive(Debug)]
+pub struct Plan {
+    examined: Examined,
+    target: Target,
+    wal_dir: Option<PathBuf>,
+    identity: Identity,
+    bump: Bump,
+    edits: Edits,
+    owner: Option<(u32, u32)>,
+    warnings: Vec<String>,
+    alarms_dropped: Vec<String>,
+    alarms_kept: Vec<String>,
+}
+
+impl Plan {
+    fn rows(&self) -> Result<&Rows, Error> {
+        self.examined.rows.as_ref().ok_or_else(|| status::damaged(&self.examined))
+    }
+}
+
+/// Restores a snapshot.
+///
+/// # Errors
+/// Every refusal and failure, with the target as it was.
+pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
+    let mut steps = Vec::new();
+    let began = Instant::now();
+    let plan = plan(options, progress)?;
+    steps.push(Step::since("verify", began));
+    for warning in &plan.warnings {
+        progress.note(&format!("warning: {warning}"));
+    }
+    let mut report = Report::of_plan(options, &plan)?;
+    if options.dry_run {
+        report.steps = steps;
+        return Ok(report);
+    }
+    let by_hand = report.equivalent.clone();
+    build::build(&plan, &mut report, &mut steps, progress).map_err(|error| {
+        by_hand.iter().fold(error, |error, line| error.hint(format!("by hand: {line}")))
+    })?;
+    report.steps = steps;
+    let record = audit::Record {
+        operation: "snapshot restore",
+        before: report.audit_before(),
+        after: report.audit_after(),
+        equivalent: report.equivalent.clone(),
+        warnings: report.warnings.clone(),
+    };
+    if let Err(error) = audit::append(&options.audit_log, &record) {
+        let path = options.audit_log.display();
+        let warning = format!("the audit record could not be written to {path}: {error}");
+        progress.note(&format!("warning: {warning}"));
+        report.warnings.push(warning);
+    }
+    Ok(report)
+}
+
+fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
+    let target = Target::inspect(&options.data_dir, options.force)?;
+    let wal_dir = wal_dir(options, &target)?;
+    let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;
+    let mut warnings = Vec::new();
+    for dead in target.dead() {
+        let verb = if options.dry_run { "would be" } else { "is" };
+        warnings.push(format!(
+            "{} was left by a run that was killed; it {verb} removed",
+            dead.display()
+        ));
+    }
+    if let stage::Found::Occupied(names) = target.found() {
+        warnings.push(format!("moved aside with the old directory: {}", names.join(", ")));
+    }
+    let examined = examine(&options.snapshot, Level::Full, progress)?;
+    gate(options, &examined, &mut warnings)?;
+    let Some(rows) = &examined.rows else { return Err(status::damaged(&examined)) };
+
+    let inside = bump::Inside {
+        last: rows.revision,
+        current: rows.current_revision,
+        is_kubernetes: rows.is_kubernetes,
+    };
+    let known = evidence::collect(options, &examined, &mut warnings)?;
+    let bump = bump::decide(&options.revision, inside, known.clone())?;
+    // Hosts that are restored one by one must all be bumped by the same number.
+    let shared = if bump.bump > 0 || options.revision.no_bump {
+        bump.clone()
+    } else {
+        let marked = bump::Wanted { mark_compacted: true, ..options.revision.clone() };
+        bump::decide(&marked, inside, known)?
+    };
+    let commands = |host: &Host<'_>| command_of(options, host, &shared);
+    let identity =
+        identity::decide(&options.identity, manifest.as_ref(), &rows.members, &commands)?;
+    let revision = &options.revision;
+    let decided = revision.bump.is_some() || revision.no_bump;
+    if identity.cluster.members.len() > 1 && !decided {
+        let who = "no revision is given, and --initial-cluster names";
+        return Err(identity::per_host(&identity.cluster, &identity.token, &commands, who));
+    }
+    if bump.bump == 0 && options.revision.no_bump {
+        warnings.push(bump.why.clone());
+    }
+
+    let mut plan = Plan {
+        target,
+        wal_dir,
+        identity,
+        bump,
+        edits: Edits::default(),
+        owner: None,
+        warnings,
+        alarms_dropped: Vec::new(),
+        alarms_kept: Vec::new(),
+        examined,
+    };
+    plan_owner(&mut plan, manifest.as_ref());
+    plan_rows(options, &mut plan)?;
+    check_space(&plan)?;
+    Ok(plan)
+}
+
+/// Refuses what must not become a data directory.
+fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> Result<(), Error> {
+    if let Some(accepted) = &options.accept_damaged
+        && !accepted.eq_ignore_ascii_case(&examined.sha256)
+    {
+        let message = format!("--accept-damaged is not the sha256 of {}", examined.path.display());
+        return Err(Error::refused(message).hint(format!(
+            "that is {}: accept it only after reading the findings",
+            examined.sha256
+        )));
+    }
+    let other_damage = examined.findings.kept().iter().any(|finding| {
+        finding.severity == crate::format::finding::Severity::Error
+            && finding.code != Code::SealBroken
+    });
+    let body_damaged = examined.rows.is_none()
+        || examined.pages_damaged()
+        || examined.records_damaged()
+        || other_damage;
+    if body_damaged {
+        return Err(status::damaged(examined));
+    }
+    match &examined.seal {
+        Seal::Good => {}
+        Seal::Broken { .. } if options.accept_damaged.is_some() => {
+            warnings.push(format!(
+                "THE TRAILER IS WRONG AND WAS ACCEPTED: the bytes of {} are not the saved ones, \
+                 though every page and row can be read",
+                examined.path.display()
+            ));
+        }
+        Seal::Broken { .. } => {
+            return Err(status::damaged(examined)
+                .hint("use another backup if there is one: some byte in this one is wrong")
+                .hint(format!(
+                    "if it is the only one left: --accept-damaged={} (every page and row can be read)",
+                    examined.sha256
+                )));
+        }
+        Seal::Missing if options.skip_hash_check => {
+            warnings
+                .push("no sha256 trailer: a full check of pages and rows stood in for it".into());
+        }
+        Seal::Missing => {
+            let message = format!(
+                "{} has no sha256 trailer: snapshot missing hash but --skip-hash-check=false",
+                examined.path.display()
+            );
+            return Err(Error::refused(message)
+                .hint("use the file that snapshot save wrote, unchanged")
+                .hint("or --skip-hash-check: all pages and rows were read and are whole"));
+        }
+    }
+    if examined.has_unknown() && !options.accept_unknown {
+        let mut error = Error::refused(format!(
+            "{} holds what this version does not know",
+            examined.path.display()
+        ));
+        let all = examined.all_findings();
+        error.findings = all.kept().iter().filter(|f| f.code.is_unknown()).cloned().collect();
+        return Err(error
+            .hint("use a newer etcdkit, or etcdutl of the version that wrote the snapshot")
+            .hint("or --accept-unknown, which carries those rows over as they are"));
+    }
+    Ok(())
+}
+
+fn wal_dir(options: &Options, target: &Target) -> Result<Option<PathBuf>, Error> {
+    let Some(wal) = &options.wal_dir else { return Ok(None) };
+    let wal = std::path::absolute(wal).map_err(|error| Error::io(&error, "look at", wal))?;
+    if wal == target.path().join("member").join("wal") {
+        return Ok(None);
+    }
+    if wal.starts_with(target.path()) {
+        return Err(Error::usage(format!(
+            "wal-dir {} lies inside the data directory",
+            wal.display()
+        ))
+        .hint("leave --wal-dir out: the WAL is then in the data directory"));
+    }
+    if std::fs::symlink_metadata(&wal).is_ok() {
+        let message = format!("wal-dir {} exists", shell_word(&wal.display().to_string()));
+        return Err(Error::refused(message).hint("choose a --wal-dir that does not exist yet"));
+    }
+    Ok(Some(wal))
+}
+
+fn read_manifest(path: &Path) -> Result<EtcdManifest, Error> {
+    manifest::read(path).map_err(|error| match error {
+        manifest::Error::Read { source, .. } => Error::io(&source, "read", path),
+        error => Error::new(ExitCode::Failed, format!("{}: {error}", path.display()))
+            .hint("or leave --manifest out and give --name and --initial-advertise-peer-urls"),
+    })
+}
+
+fn plan_owner(plan: &mut Plan, manifest: Option<&EtcdManifest>) {
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let (uid, gid) = plan.target.owner().unwrap_or(own);
+    let uid = manifest.and_then(|manifest| manifest.run_as_user).unwrap_or(uid);
+    let gid = manifest.and_then(|manifest| manifest.run_as_group).unwrap_or(gid);
+    if (uid, gid) != own {
+        plan.owner = Some((uid, gid));
+    }
+}
+
+fn plan_rows(options: &Options, plan: &mut Plan) -> Result<(), Error> {
+    let rows = plan.rows()?;
+    let mut edits = Edits::default();
+    edits.clear(schema::MEMBERS);
+    edits.clear(schema::MEMBERS_REMOVED);
+    for member in &plan.identity.members {
+        edits.put(schema::MEMBERS, &member.row_key(), &member.encode());
+    }
+    let index = u64::try_from(plan.identity.members.len()).unwrap_or(u64::MAX);
+    edits.put(schema::META, schema::META_CONSISTENT_INDEX, &index.to_be_bytes());
+    let term = crate::etcd::restore_log::TERM.to_be_bytes();
+    edits.put(schema::META, schema::META_TERM, &term);
+    if plan.bump.bump > 0 {
+        let marker = crate::etcd::revision::Revision::new(plan.bump.new, 0).encode();
+        // As etcdutl's bump: an empty value, which etcd takes for a record of the key "".
+        edits.put(schema::KEY, &marker, &[]);
+        edits.put(schema::META, schema::META_SCHEDULED_COMPACT, &marker);
+    }
+    let (mut dropped, mut kept) = (Vec::new(), Vec::new());
+    for alarm in &rows.alarms {
+        let text = format!("{} of member {}", alarm.kind.name(), alarm.member_id);
+        if alarm.kind == AlarmKind::Corrupt && !options.accept_corrupt {
+            let message = format!(
+                "the snapshot carries a CORRUPT alarm of member {}: the cluster found its members \
+                 to hold different data",
+                alarm.member_id
+            );
+            return Err(Error::new(ExitCode::Damage, message)
+                .hint("use a snapshot from before the alarm, or one of a member that is known good")
+                .hint("or --accept-corrupt, which keeps the alarm in the restored data"));
+        }
+        let exists = plan.identity.members.iter().any(|member| member.id == alarm.member_id);
+        if alarm.kind == AlarmKind::NoSpace && !exists && !options.keep_alarms {
+            dropped.push((text, alarm.clone()));
+        } else {
+            kept.push(text);
+        }
+    }
+    for (_, alarm) in &dropped {
+        edits.drop_row(schema::ALARM, &alarm.encode());
+    }
+    plan.edits = edits;
+    plan.alarms_dropped = dropped.into_iter().map(|(text, _)| text).collect();
+    plan.alarms_kept = kept;
+    if !plan.alarms_kept.is_empty() {
+        let kept = plan.alarms_kept.join(", ");
+        plan.warnings.push(format!("alarms stay in the restored data: {kept}; a server refuses writes until they are disarmed"));
+    }
+    Ok(())
+}
+
+fn check_space(plan: &Plan) -> Result<(), Error> {
+    let Some(file) = &plan.examined.file else { return Ok(()) };
+    let need = file.meta().size_bytes().saturating_add(1 << 20);
+    match plan.target.free_bytes() {
+        Some(free) if free < need => {
+            let message = format!(
+                "not enough space for {}: {need} bytes are needed, {free} are free",
+                plan.target.path().display()
+            );
+            Err(Error::new(ExitCode::Failed, message).hint("nothing was changed; free some space"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes the command line that restores one host of several.
+fn command_of(options: &Options, host: &Host<'_>, bump: &Bump) -> Vec<String> {
+    let mut words = vec!["etcdkit".into(), "snapshot".into(), "restore".into()];
+    words.push(options.snapshot.display().to_string());
+    let mut flag = |name: &str, value: &str| {
+        words.push(format!("--{name}"));
+        words.push(value.to_owned());
+    };
+    flag("data-dir", &options.data_dir.display().to_string());
+    if let Some(wal) = &options.wal_dir {
+        flag("wal-dir", &wal.display().to_string());
+    }
+    flag("name", host.name);
+    flag("initial-cluster", host.initial_cluster);
+    flag("initial-advertise-peer-urls", host.peer_urls);
+    flag("initial-cluster-token", host.token);
+    if options.revision.no_bump {
+        words.push("--no-bump".into());
+    } else {
+        flag("bump-revision", &bump.bump.to_string());
+        words.push("--mark-compacted".into());
+    }
+    let switches = [
+        (options.skip_hash_check, "--skip-hash-check"),
+        (options.accept_corrupt, "--accept-corrupt"),
+        (options.accept_unknown, "--accept-unknown"),
+        (options.keep_alarms, "--keep-alarms"),
+        (options.force, "--force"),
+    ];
+    words.extend(switches.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
+    if let Some(sha256) = &options.accept_damaged {
+        words.push(format!("--accept-damaged={sha256}"));
+    }
+    words
+}

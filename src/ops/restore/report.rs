@@ -1,0 +1,251 @@
+//! What a restore did, or would do: for people, for JSON and for the audit record.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bump::Bump;
+use super::compat::{self, Boot};
+use super::rows::Change;
+use super::{Options, Plan};
+use crate::ops::verify::{self, Verdict};
+use crate::ops::{Error, shell_line, shell_word, status};
+
+/// How long a step took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// The step.
+    pub step: &'static str,
+    /// Milliseconds.
+    pub ms: u64,
+}
+
+impl Step {
+    pub(super) fn since(step: &'static str, began: Instant) -> Self {
+        Self { step, ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX) }
+    }
+}
+
+/// The report of a restore; `docs/JSON.md` describes it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// The snapshot: path, sizes, hash, verdicts.
+    pub snapshot: Value,
+    /// The data directory.
+    pub data_dir: String,
+    /// The WAL directory, where it is another place.
+    pub wal_dir: Option<String>,
+    /// The member's name.
+    pub name: String,
+    /// Where name and URLs come from.
+    pub identity_source: String,
+    /// The member's id in hex.
+    pub member_id: String,
+    /// The cluster's id in hex.
+    pub cluster_id: String,
+    /// The cluster's token.
+    pub token: String,
+    /// The token was made for this restore.
+    pub token_is_fresh: bool,
+    /// All members.
+    pub members: Value,
+    /// Old and new revision, and why.
+    pub revision: Bump,
+    /// Rows that differ from the snapshot's.
+    pub changes: Vec<Change>,
+    /// Rows in the restored database.
+    pub rows_copied: u64,
+    /// Hash that `snapshot status` prints of the restored database.
+    pub status_hash: Option<u32>,
+    /// Alarms that are not in the restored data.
+    pub alarms_dropped: Vec<String>,
+    /// Alarms that still are.
+    pub alarms_kept: Vec<String>,
+    /// Leases; each restarts with its full TTL.
+    pub leases: u64,
+    /// Auth is on in the restored data.
+    pub auth_enabled: bool,
+    /// Which etcd versions start on it.
+    pub boots_on: Vec<Boot>,
+    /// Owner that the files were given to.
+    pub owner: Option<String>,
+    /// Where what was at the target stands now.
+    pub moved_aside: Option<String>,
+    /// How long each step took.
+    pub steps: Vec<Step>,
+    /// The ordinary commands that do the same.
+    pub equivalent: Vec<String>,
+    /// What to do next.
+    pub next: Vec<String>,
+    /// What should be read.
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn of_plan(options: &Options, plan: &Plan) -> Result<Self, Error> {
+        let rows = plan.rows()?;
+        let identity = &plan.identity;
+        let verified = verify::judge(&plan.examined, options.skip_hash_check);
+        let snapshot = json!({
+            "file": plan.examined.path.display().to_string(),
+            "size_bytes": plan.examined.size_bytes,
+            "sha256": plan.examined.sha256,
+            "trailer": verified.trailer,
+            "pages": verified.pages,
+            "records": verified.records,
+            "verdict": if options.accept_damaged.is_some() { Verdict::Damaged } else { verified.verdict },
+            "keys": rows.live_keys,
+            "kubernetes": rows.is_kubernetes,
+            "members": status::members(rows),
+        });
+        let members = identity.members.iter().map(|member| {
+            json!({
+                "id": member.id.to_string(),
+                "name": member.name,
+                "peerURLs": member.peer_urls,
+            })
+        });
+        Ok(Self {
+            dry_run: options.dry_run,
+            snapshot,
+            data_dir: plan.target.path().display().to_string(),
+            wal_dir: plan.wal_dir.as_ref().map(|path| path.display().to_string()),
+            name: identity.name.clone(),
+            identity_source: identity.source.clone(),
+            member_id: identity.member_id.to_string(),
+            cluster_id: identity.cluster_id.to_string(),
+            token: identity.token.clone(),
+            token_is_fresh: identity.token_is_fresh,
+            members: members.collect(),
+            revision: plan.bump.clone(),
+            changes: Vec::new(),
+            rows_copied: 0,
+            status_hash: None,
+            alarms_dropped: plan.alarms_dropped.clone(),
+            alarms_kept: plan.alarms_kept.clone(),
+            leases: rows.lease_count,
+            auth_enabled: rows.auth.enabled,
+            boots_on: compat::boots(rows.storage_version, rows.cluster_version),
+            owner: plan.owner.map(|(uid, gid)| format!("{uid}:{gid}")),
+            moved_aside: None,
+            steps: Vec::new(),
+            equivalent: equivalent(options, plan),
+            next: next(options, plan),
+            warnings: plan.warnings.clone(),
+        })
+    }
+
+    /// What was there before, for the audit record.
+    #[must_use]
+    pub fn audit_before(&self) -> Value {
+        json!({ "snapshot": self.snapshot, "revision": self.revision.old })
+    }
+
+    /// What is there now, for the audit record.
+    #[must_use]
+    pub fn audit_after(&self) -> Value {
+        json!({
+            "data_dir": self.data_dir,
+            "wal_dir": self.wal_dir,
+            "member_id": self.member_id,
+            "cluster_id": self.cluster_id,
+            "revision": self.revision.new,
+            "status_hash": self.status_hash,
+            "changes": self.changes,
+            "moved_aside": self.moved_aside,
+        })
+    }
+}
+
+/// The same with etcdutl and ordinary commands.
+fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
+    let identity = &plan.identity;
+    let mut lines = Vec::new();
+    let target = plan.target.path().display().to_string();
+    if options.force {
+        lines.push(format!(
+            "mv {} {}",
+            shell_word(&target),
+            shell_word(&format!("{target}.before"))
+        ));
+    }
+    let mut words: Vec<String> = ["etcdutl", "snapshot", "restore"].map(Into::into).to_vec();
+    words.push(options.snapshot.display().to_string());
+    let initial_cluster = identity.cluster.to_string();
+    let peer_urls = identity.peer_urls();
+    let mut flags = vec![
+        ("--data-dir", target.clone()),
+        ("--name", identity.name.clone()),
+        ("--initial-cluster", initial_cluster),
+        ("--initial-advertise-peer-urls", peer_urls),
+        ("--initial-cluster-token", identity.token.clone()),
+    ];
+    if let Some(wal) = &plan.wal_dir {
+        flags.push(("--wal-dir", wal.display().to_string()));
+    }
+    if plan.bump.bump > 0 {
+        flags.push(("--bump-revision", plan.bump.bump.to_string()));
+    }
+    words.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
+    if plan.bump.bump > 0 {
+        words.push("--mark-compacted".into());
+    }
+    if options.skip_hash_check || options.accept_damaged.is_some() {
+        words.push("--skip-hash-check".into());
+    }
+    lines.push(shell_line(&words));
+    if let Some((uid, gid)) = plan.owner {
+        lines.push(format!("chown -R {uid}:{gid} {}", shell_word(&target)));
+    }
+    if !plan.alarms_dropped.is_empty() {
+        lines.push("etcdctl alarm disarm    # once the restored member runs".into());
+    }
+    lines
+}
+
+fn next(options: &Options, plan: &Plan) -> Vec<String> {
+    let identity = &plan.identity;
+    let target = plan.target.path().display().to_string();
+    if let Some(manifest) = &options.manifest {
+        return vec![
+            "stop the API servers first: move kube-apiserver.yaml out of the manifests directory"
+                .into(),
+            format!(
+                "in {}: set the etcd-data hostPath (and --data-dir, if it names another place) to {target}",
+                manifest.display()
+            ),
+            "set dataDir in kubeadm-config to the same, or the next kubeadm upgrade undoes this"
+                .into(),
+        ];
+    }
+    let peers = identity.peer_urls();
+    let inside = plan.examined.rows.iter().flat_map(|rows| &rows.members);
+    let clients = inside
+        .filter(|member| member.name == identity.name)
+        .map(|member| member.client_urls.join(","))
+        .find(|urls| !urls.is_empty());
+    let mut words: Vec<String> = vec!["etcd".into(), "--name".into(), identity.name.clone()];
+    words.extend(["--data-dir".into(), target]);
+    if let Some(wal) = &plan.wal_dir {
+        words.extend(["--wal-dir".into(), wal.display().to_string()]);
+    }
+    words.extend(["--listen-peer-urls".into(), peers.clone()]);
+    words.extend(["--initial-advertise-peer-urls".into(), peers]);
+    if let Some(clients) = clients {
+        words.extend(["--listen-client-urls".into(), clients.clone()]);
+        words.extend(["--advertise-client-urls".into(), clients]);
+    }
+    let mut lines = vec![shell_line(&words)];
+    let others: Vec<_> =
+        identity.members.iter().filter(|member| member.name != identity.name).collect();
+    for member in others {
+        lines.push(format!(
+            "restore {} on its host with the same token and revision flags, then start it too",
+            member.name
+        ));
+    }
+    lines
+}

@@ -1,0 +1,479 @@
+//! Makes a directory appear whole or not at all.
+//!
+//! Invariants:
+//!
+//! 1. Until [`Stage::publish`] the target is untouched; after a failure or a signal it is as it
+//!    was and the temporary is gone. After `kill -9` the temporary stays behind; the next run
+//!    recognises it as dead (nobody holds its lock), removes it and says so.
+//! 2. Everything is synced before it is renamed, and the parents after.
+//! 3. Nothing that was there is deleted: with `force` it is moved aside.
+//!
+//! Where it is built: beside the target, as `.NAME.etcdkit-RANDOM`. An existing empty directory
+//! (it may be a mount point, which cannot be renamed over) is kept: there the temporary is a
+//! dot-named folder inside and `member` is renamed last.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::{Error, ExitCode, clock, holder};
+
+const MARK: &str = ".etcdkit-";
+
+/// What stands at the target before anything is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Absent,
+    /// A directory that holds nothing, but for `lost+found` and dead temporaries.
+    Empty,
+    /// A directory that holds something: these names.
+    Occupied(Vec<String>),
+}
+
+/// A target that was looked at and may be built.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    found: Found,
+    /// Owner to keep, of a directory that is there.
+    owner: Option<(u32, u32)>,
+    is_mount: bool,
+    dead: Vec<PathBuf>,
+}
+
+impl Target {
+    /// Looks at a data directory's place; changes nothing.
+    ///
+    /// # Errors
+    /// It is a file or a broken link ([`ExitCode::Refused`]), is held by a running etcd
+    /// ([`ExitCode::InUse`]), holds something and `force` is not given ([`ExitCode::Refused`]),
+    /// or cannot be read.
+    pub fn inspect(path: &Path, force: bool) -> Result<Self, Error> {
+        let io = |error: io::Error| Error::io(&error, "look at", path);
+        let path = std::path::absolute(path).map_err(io)?;
+        if path.file_name().is_none() {
+            return Err(Error::refused(format!("{} cannot be a data directory", path.display())));
+        }
+        let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let mut target =
+            Self { path, found: Found::Absent, owner: None, is_mount: false, dead: Vec::new() };
+        target.dead = dead_stages(&parent, &target.prefix());
+        match fs::symlink_metadata(&target.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(target),
+            Err(error) => return Err(io(error)),
+            Ok(_) => {}
+        }
+        let meta = fs::metadata(&target.path).map_err(|error| {
+            Error::refused(format!("{} is a link to nothing: {error}", target.path.display()))
+        })?;
+        if !meta.is_dir() {
+            let message = format!("{} is there and is not a directory", target.path.display());
+            return Err(Error::refused(message).hint("choose another --data-dir"));
+        }
+        target.owner = Some((meta.uid(), meta.gid()));
+        target.is_mount = fs::metadata(&parent).is_ok_and(|above| above.dev() != meta.dev());
+        target.dead.extend(dead_stages(&target.path, MARK));
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&target.path).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            if entry.file_name() != "lost+found" && !target.dead.contains(&entry.path()) {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        target.found = if names.is_empty() { Found::Empty } else { Found::Occupied(names) };
+        target.may_replace(force)?;
+        Ok(target)
+    }
+
+    fn may_replace(&self, force: bool) -> Result<(), Error> {
+        let Found::Occupied(names) = &self.found else { return Ok(()) };
+        if let Some(who) = holder::of_member_dir(&self.path.join("member")) {
+            let message = format!("{} is in use by {who}", self.path.display());
+            return Err(Error::new(ExitCode::InUse, message)
+                .hint("stop that etcd first, or restore into another directory"));
+        }
+        if force {
+            return Ok(());
+        }
+        let mut shown = names.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+        if names.len() > 5 {
+            shown.push_str(", ...");
+        }
+        let message = format!(
+            "data-dir {} is not empty (it holds {shown}); nothing was changed",
+            self.path.display()
+        );
+        Err(Error::refused(message)
+            .hint("choose a --data-dir that does not exist yet")
+            .hint("or --force, which moves what is there aside and deletes nothing"))
+    }
+
+    /// What stands there now.
+    #[must_use]
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// The absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Owner and group of the directory that is there.
+    #[must_use]
+    pub fn owner(&self) -> Option<(u32, u32)> {
+        self.owner
+    }
+
+    /// Temporaries of earlier runs that were killed.
+    #[must_use]
+    pub fn dead(&self) -> &[PathBuf] {
+        &self.dead
+    }
+
+    /// Free bytes for an ordinary user where the target will be; `None` where that is not known.
+    #[must_use]
+    pub fn free_bytes(&self) -> Option<u64> {
+        let existing = self.path.ancestors().find(|path| path.is_dir())?;
+        let stat = rustix::fs::statvfs(existing).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// True when what is there must be replaced: the directory is kept and its contents moved.
+    fn keeps_directory(&self) -> bool {
+        self.found == Found::Empty || self.is_mount
+    }
+
+    fn prefix(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        format!(".{name}{MARK}")
+    }
+
+    /// Makes the temporary directory; removes dead ones first.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn stage(self) -> Result<Stage, Error> {
+        for dead in &self.dead {
+            fs::remove_dir_all(dead).map_err(|error| Error::io(&error, "remove", dead))?;
+        }
+        let inside = self.keeps_directory();
+        let parent = self.path.parent().unwrap_or(Path::new("/")).to_owned();
+        let mut made = Vec::new();
+        if !inside {
+            let missing: Vec<_> = parent.ancestors().take_while(|path| !path.exists()).collect();
+            for path in missing.into_iter().rev() {
+                fs::DirBuilder::new()
+                    .mode(0o700)
+                    .create(path)
+                    .map_err(|error| Error::io(&error, "make", path))?;
+                made.push(path.to_owned());
+            }
+        }
+        let (folder, prefix) =
+            if inside { (&self.path, MARK.to_owned()) } else { (&parent, self.prefix()) };
+        let temporary = tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .tempdir_in(folder)
+            .map_err(|error| {
+                remove_empty(&made);
+                Error::io(&error, "make a folder in", folder)
+            })?;
+        // The lock says that we live; it goes with us, however we end.
+        let lock = File::open(temporary.path())
+            .and_then(|lock| {
+                // A file system without locks loses only the removal of dead temporaries.
+                let _ = lock.try_lock();
+                Ok(lock)
+            })
+            .map_err(|error| Error::io(&error, "open", temporary.path()))?;
+        Ok(Stage { target: self, inside, temporary: Some(temporary), made, _lock: lock })
+    }
+}
+
+/// Finds temporaries in `folder` that no living run holds.
+fn dead_stages(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let tail = name.strip_prefix(prefix).unwrap_or_default();
+        tail.len() == 6 && tail.chars().all(|c| c.is_ascii_alphanumeric())
+    });
+    let dead = |path: &PathBuf| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .filter(dead)
+        .collect()
+}
+
+fn remove_empty(made: &[PathBuf]) {
+    for path in made.iter().rev() {
+        // Somebody else may have put something there in the meantime; then it stays.
+        let _ = fs::remove_dir(path);
+    }
+}
+
+/// A directory that is being built. Dropped unpublished, it is removed.
+#[derive(Debug)]
+pub struct Stage {
+    target: Target,
+    inside: bool,
+    temporary: Option<tempfile::TempDir>,
+    made: Vec<PathBuf>,
+    _lock: File,
+}
+
+/// What publishing did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Where what was there stands now.
+    pub moved_aside: Option<PathBuf>,
+}
+
+impl Stage {
+    /// The directory to build in; it becomes the target.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.temporary.as_ref().map_or(Path::new(""), tempfile::TempDir::path)
+    }
+
+    /// Renames the built directory to its target. All of it must be synced already.
+    ///
+    /// `wal`: a WAL directory that was built elsewhere, and where it goes.
+    ///
+    /// # Errors
+    /// A rename failed; everything is as it was.
+    pub fn publish(mut self, wal: Option<(&Path, &Path)>) -> Result<Published, Error> {
+        let mut published = Published::default();
+        let target = self.target.path.clone();
+        let aside = self.move_aside()?;
+        let undo_aside = |aside: &[(PathBuf, PathBuf)]| {
+            for (from, to) in aside.iter().rev() {
+                let _ = rename_new(to, from);
+            }
+        };
+        if let Some((from, to)) = wal
+            && let Err(error) = rename_new(from, to)
+        {
+            undo_aside(&aside);
+            return Err(Error::io(&error, "rename the WAL directory to", to));
+        }
+        let renamed = if self.inside {
+            rename_new(&self.path().join("member"), &target.join("member"))
+        } else {
+            rename_new(self.path(), &target)
+        };
+        if let Err(error) = renamed {
+            if let Some((from, to)) = wal {
+                let _ = rename_new(to, from);
+            }
+            undo_aside(&aside);
+            return Err(Error::io(&error, "rename the restored directory to", &target));
+        }
+        // From here on the target is there, whatever else happens.
+        self.made.clear();
+        if let Some(temporary) = self.temporary.take() {
+            if self.inside {
+                drop(temporary);
+            } else {
+                // It has its new name; there is nothing to remove.
+                let _ = temporary.keep();
+            }
+        }
+        published.moved_aside = aside.first().map(|(_, to)| to.clone());
+        for folder in [Some(target.as_path()), target.parent()].into_iter().flatten() {
+            sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
+        }
+        if let Some((_, to)) = wal
+            && let Some(folder) = to.parent()
+        {
+            sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
+        }
+        Ok(published)
+    }
+
+    /// Moves what is in the way aside: pairs of where it was and where it is now.
+    fn move_aside(&self) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
+        let Found::Occupied(names) = &self.target.found else { return Ok(Vec::new()) };
+        let stamp = clock::compact();
+        let name_aside = |path: &Path| {
+            let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+            name.push(format!(".before-{stamp}"));
+            path.with_file_name(name)
+        };
+        let mut moved: Vec<(PathBuf, PathBuf)> = Vec::new();
+        let targets = if self.inside {
+            // A mount point stays; only what a new member collides with is moved.
+            let member = self.target.path.join("member");
+            if names.iter().any(|name| name == "member") { vec![member] } else { Vec::new() }
+        } else {
+            vec![self.target.path.clone()]
+        };
+        for from in targets {
+            let to = name_aside(&from);
+            if let Err(error) = rename_new(&from, &to) {
+                return Err(Error::io(&error, "move aside", &from));
+            }
+            moved.push((from, to));
+        }
+        Ok(moved)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        drop(self.temporary.take());
+        remove_empty(&self.made);
+    }
+}
+
+/// Renames without replacing anything.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // A file system that cannot promise it (some network ones): look first.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
+            if fs::symlink_metadata(to).is_ok() {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
+            fs::rename(from, to)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a directory's entries durable.
+///
+/// # Errors
+/// The directory cannot be opened or synced.
+pub fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Gives everything below a directory, itself included, to an owner.
+///
+/// # Errors
+/// The owner cannot be set, which takes root.
+pub fn give_to(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid))?;
+    if fs::symlink_metadata(path)?.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give_to(&entry?.path(), uid, gid)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(stage: &Stage) {
+        fs::create_dir(stage.path().join("member")).unwrap();
+        File::create(stage.path().join("member").join("new")).unwrap();
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a").join("b").join("data");
+        let stage = Target::inspect(&path, false).unwrap().stage().unwrap();
+        build(&stage);
+        assert!(!path.exists());
+        drop(stage);
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        let stage = Target::inspect(&path, false).unwrap().stage().unwrap();
+        build(&stage);
+        stage.publish(None).unwrap();
+        assert_eq!(names(&path), ["member"]);
+        assert_eq!(names(path.parent().unwrap()), ["data"]);
+    }
+
+    #[test]
+    fn an_empty_directory_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("lost+found")).unwrap();
+        let inode = fs::metadata(folder.path()).unwrap().ino();
+        let stage = Target::inspect(folder.path(), false).unwrap().stage().unwrap();
+        build(&stage);
+        assert!(!folder.path().join("member").exists());
+        stage.publish(None).unwrap();
+        assert_eq!(names(folder.path()), ["lost+found", "member"]);
+        assert_eq!(fs::metadata(folder.path()).unwrap().ino(), inode);
+    }
+
+    #[test]
+    fn what_is_there_is_refused_or_moved_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        fs::create_dir_all(path.join("member")).unwrap();
+        File::create(path.join("stray")).unwrap();
+        let refused = Target::inspect(&path, false).unwrap_err();
+        assert_eq!(refused.code, ExitCode::Refused);
+        assert!(refused.message.contains("member, stray"), "{}", refused.message);
+        let stage = Target::inspect(&path, true).unwrap().stage().unwrap();
+        build(&stage);
+        let aside = stage.publish(None).unwrap().moved_aside.unwrap();
+        assert_eq!(names(&aside), ["member", "stray"]);
+        assert_eq!(names(&path), ["member"]);
+        assert_eq!(names(&path.join("member")), ["new"]);
+    }
+
+    #[test]
+    fn dead_temporaries_are_removed_and_living_ones_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        fs::create_dir(folder.path().join(".data.etcdkit-AbC123")).unwrap();
+        fs::create_dir(folder.path().join(".data.etcdkit-other-name")).unwrap();
+        let living = Target::inspect(&path, false).unwrap().stage().unwrap();
+        assert!(!folder.path().join(".data.etcdkit-AbC123").exists());
+        let second = Target::inspect(&path, false).unwrap();
+        assert_eq!(second.dead(), &[] as &[PathBuf]);
+        let second = second.stage().unwrap();
+        assert!(living.path().exists());
+        drop(second);
+        drop(living);
+        assert_eq!(names(folder.path()), [".data.etcdkit-other-name"]);
+    }
+
+    #[test]
+    fn files_and_broken_links_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        File::create(&file).unwrap();
+        assert_eq!(Target::inspect(&file, true).unwrap_err().code, ExitCode::Refused);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        assert_eq!(Target::inspect(&link, true).unwrap_err().code, ExitCode::Refused);
+    }
+
+    #[test]
+    fn a_target_that_appears_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let stage = Target::inspect(&path, false).unwrap().stage().unwrap();
+        build(&stage);
+        fs::create_dir(&path).unwrap();
+        assert!(stage.publish(None).is_err());
+        assert_eq!(names(folder.path()), ["data"]);
+        assert_eq!(names(&path), Vec::<String>::new());
+    }
+}
