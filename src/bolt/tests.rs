@@ -287,3 +287,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_page_of_bad_elements_costs_no_square() {
+    // 8 pages of 65,535 elements each, every one of them out of bounds.
+    let mut bytes = build(1024, &vec![]);
+    let (ps, span) = (1024, 1026);
+    let first = bytes.len() / ps;
+    let mut root = Node::default();
+    for n in 0..8_u8 {
+        let id = first + 1 + usize::from(n) * span;
+        root.push(u64::try_from(id).unwrap(), &[n + 1], b"");
+    }
+    let mut page = Vec::new();
+    root.encode(&mut page, u64::try_from(first).unwrap(), crate::format::page::BRANCH, 0).unwrap();
+    page.resize(ps, 0);
+    bytes.extend_from_slice(&page);
+    for n in 0..8 {
+        let id = u64::try_from(first + 1 + n * span).unwrap();
+        let overflow = u32::try_from(span - 1).unwrap();
+        let mut page = Header { id, flags: LEAF, count: u16::MAX, overflow }.encode().to_vec();
+        page.resize(ps * span, 0xff);
+        bytes.extend_from_slice(&page);
+    }
+    let mark = u64::try_from(first + 1 + 8 * span).unwrap();
+    reseal_metas(&mut bytes, ps, |meta| {
+        meta.high_water_mark = mark;
+        meta.root = u64::try_from(first).unwrap();
+    });
+    let walked = walk(&File::from_bytes(bytes).unwrap(), &mut Ignore);
+    let total = u64::try_from(walked.findings.kept().len()).unwrap() + walked.findings.left_out();
+    assert!(total >= 8 * 65_535, "{total}");
+}

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use super::page::{Page, PageFault, read_any};
 use super::{DEPTH_MAX, File, HELD_BYTES_MAX};
-use crate::format::finding::{Code, Finding, Findings, KeyRange, Place, bytes_text};
+use crate::format::finding::{Code, Finding, Findings, KeyRange, Place, Severity, bytes_text};
 use crate::format::page::{
     BUCKET_BYTES, BUCKET_FLAG, BucketHeader, HEADER_BYTES, Header, KEY_BYTES_MAX, LEAF,
 };
@@ -79,6 +79,19 @@ pub struct Walk {
     pub depth: usize,
     /// The visitor asked to stop.
     pub stopped: bool,
+}
+
+impl Walk {
+    /// Tells whether every row could be read: there may be damage, but to the freelist only.
+    #[must_use]
+    pub fn tree_is_whole(&self) -> bool {
+        let mut errors =
+            self.findings.kept().iter().filter(|finding| finding.severity == Severity::Error);
+        // What was counted and not kept may be anything.
+        !self.stopped
+            && errors.all(|finding| finding.code.is_freelist())
+            && (self.findings.left_out() == 0 || !self.findings.has_errors())
+    }
 }
 
 /// Walks and checks a whole file.
@@ -264,13 +277,21 @@ impl Walker<'_> {
     fn leaf(&mut self, mut frame: Frame, page: Page) {
         let before = frame.previous.take();
         let mut previous: Option<&[u8]> = before.as_deref();
+        let mut next_good: Option<u16> = None;
         for index in frame.index..page.count() {
             let element = match page.leaf(index) {
                 Ok(element) => element,
                 Err(error) => {
-                    let next = index.saturating_add(1);
-                    let to = (next..page.count()).find_map(|next| page.leaf(next).ok());
-                    let to = to.map(|next| next.key.into()).or_else(|| frame.high.clone());
+                    // Looking for the next good key costs the rest of the page, so it is kept for
+                    // the other bad elements before it: 65,535 of them must not cost their square.
+                    if next_good.is_none_or(|good| good <= index) {
+                        let mut rest = index.saturating_add(1)..page.count();
+                        let good = rest.find(|next| page.leaf(*next).is_ok());
+                        next_good = Some(good.unwrap_or(u16::MAX));
+                    }
+                    let to = next_good.filter(|good| *good < page.count());
+                    let to = to.and_then(|good| page.leaf(good).ok());
+                    let to = to.map(|good| good.key.into()).or_else(|| frame.high.clone());
                     let from = previous.map(Rc::from).or_else(|| frame.low.clone());
                     frame.index = index;
                     self.element_fault(&frame, &page, error, (from, to));

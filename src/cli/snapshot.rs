@@ -155,10 +155,8 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
             }
         }
     }
-    Ok(match examined.seal {
-        Seal::Broken { .. } => ExitCode::Damage,
-        _ => ExitCode::Ok,
-    })
+    let broken = matches!(examined.seal, Seal::Broken { .. });
+    Ok(if broken || examined.pages_damaged() { ExitCode::Damage } else { ExitCode::Ok })
 }
 
 fn figures(report: &Value) -> Vec<String> {

@@ -125,6 +125,21 @@ impl Code {
                 | Self::AlarmUnknown
         )
     }
+
+    /// Tells whether the code is about which pages are free, not about what the tree holds.
+    ///
+    /// A reader does not need the freelist, and a restore derives it anew.
+    #[must_use]
+    pub fn is_freelist(self) -> bool {
+        matches!(
+            self,
+            Self::FreelistUnreadable
+                | Self::FreelistTwice
+                | Self::FreelistBounds
+                | Self::PageFreed
+                | Self::PageLeaked
+        )
+    }
 }
 
 impl Serialize for Code {

@@ -141,7 +141,9 @@ impl Meta {
 }
 
 /// Picks the meta that a reader must use: the larger transaction id; meta 0 on a tie.
-#[must_use]
+///
+/// # Errors
+/// Neither is valid; the error is meta 0's.
 pub fn pick(
     meta0: Result<Meta, MetaError>,
     meta1: Result<Meta, MetaError>,

@@ -115,9 +115,18 @@ fn another_pod_is_refused() {
 
 #[test]
 fn both_spellings_of_a_flag_in_command_and_args() {
-    let text = pod(
-        "  - command: [/usr/local/bin/etcd, --name, cp-1, -data-dir=/a]\n    args:\n    - --data-dir\n    - /b/c\n    - --debug\n    - --snapshot-count\n    - '10'\n    - --initial-cluster=a=http://h:1,a=http://h:2\n    securityContext: {runAsUser: 7}\n    volumeMounts: [{name: v, mountPath: /b/, subPath: s}]\n  securityContext: {runAsUser: 1, runAsGroup: 2}\n  volumes: [{name: v, hostPath: {path: /srv//x/}}]\n",
-    );
+    let text = pod("  - command: [/usr/local/bin/etcd, --name, cp-1, -data-dir=/a]\n\
+         \x20   args:\n\
+         \x20   - --data-dir\n\
+         \x20   - /b/c\n\
+         \x20   - --debug\n\
+         \x20   - --snapshot-count\n\
+         \x20   - '10'\n\
+         \x20   - --initial-cluster=a=http://h:1,a=http://h:2\n\
+         \x20   securityContext: {runAsUser: 7}\n\
+         \x20   volumeMounts: [{name: v, mountPath: /b/, subPath: s}]\n\
+         \x20 securityContext: {runAsUser: 1, runAsGroup: 2}\n\
+         \x20 volumes: [{name: v, hostPath: {path: /srv//x/}}]\n");
     let manifest = parse(text.as_bytes()).unwrap();
     assert_eq!(manifest.name.as_deref(), Some("cp-1"));
     assert_eq!(manifest.data_dir.as_deref(), Some("/b/c"), "the last one wins");
@@ -128,9 +137,12 @@ fn both_spellings_of_a_flag_in_command_and_args() {
 
 #[test]
 fn environment_stands_in_for_flags_and_is_expanded() {
-    let text = pod(
-        "  - command: [etcd, '--name=$(NODE)', '--cert-file=/$$(X)/$(Y)']\n    env:\n    - {name: NODE, value: cp-9}\n    - {name: ETCD_NAME, value: no}\n    - {name: ETCD_DATA_DIR, value: '/d/$(NODE)'}\n    - {name: SECRET, valueFrom: {secretKeyRef: {name: a, key: b}}}\n",
-    );
+    let text = pod("  - command: [etcd, '--name=$(NODE)', '--cert-file=/$$(X)/$(Y)']\n\
+         \x20   env:\n\
+         \x20   - {name: NODE, value: cp-9}\n\
+         \x20   - {name: ETCD_NAME, value: no}\n\
+         \x20   - {name: ETCD_DATA_DIR, value: '/d/$(NODE)'}\n\
+         \x20   - {name: SECRET, valueFrom: {secretKeyRef: {name: a, key: b}}}\n");
     let manifest = parse(text.as_bytes()).unwrap();
     assert_eq!(manifest.name.as_deref(), Some("cp-9"));
     assert_eq!(manifest.data_dir.as_deref(), Some("/d/cp-9"));
@@ -140,9 +152,9 @@ fn environment_stands_in_for_flags_and_is_expanded() {
 
 #[test]
 fn data_in_another_volume() {
-    let text = pod(
-        "  - command: [etcd, --data-dir=/d]\n    volumeMounts: [{name: v, mountPath: /d}]\n  volumes: [{name: v, emptyDir: {}}]\n",
-    );
+    let text = pod("  - command: [etcd, --data-dir=/d]\n\
+         \x20   volumeMounts: [{name: v, mountPath: /d}]\n\
+         \x20 volumes: [{name: v, emptyDir: {}}]\n");
     let manifest = parse(text.as_bytes()).unwrap();
     assert_eq!(manifest.data_dir_home, Home::Volume { volume: "v".to_owned() });
 }

@@ -5,17 +5,21 @@
 //!
 //! | value begins with | encoding |
 //! |---|---|
-//! | `k8s\0` | protobuf: `Unknown {1 TypeMeta {1 apiVersion 2 kind} 2 raw 3 encoding 4 type}`, where raw's field 1 is `ObjectMeta {1 name 3 namespace 5 uid 8 creationTimestamp {1 seconds}}` |
+//! | `k8s\0` | protobuf, as below |
 //! | `k8s:enc:PROVIDER:VERSION:KEY:` | encrypted; for `kms` KEY is the plugin's name |
 //! | `{` | JSON: custom resources, and all with `--storage-media-type=application/json` |
 //! | `d9 d9 f7` | CBOR: custom resources; named, not read |
 //! | a YAML mapping with `apiVersion` or `kind` | YAML: `--storage-media-type=application/yaml` |
 //!
+//! Protobuf is `Unknown {1 TypeMeta {1 apiVersion 2 kind} 2 raw 3 contentEncoding 4 contentType}`;
+//! field 1 of raw is `ObjectMeta {1 name 3 namespace 5 uid 8 creationTimestamp {1 seconds}}`.
+//!
 //! **Errors**: [`Error`] for a value whose encoding is known and whose bytes are damaged. A value
 //! of another kind is no error: [`Encoding::Other`].
 //!
-//! **Source**: k8s.io/apimachinery `pkg/runtime/generated.proto`, `pkg/apis/meta/v1/generated.proto`
-//! and `pkg/runtime/serializer/protobuf`, k8s.io/apiserver `pkg/storage/value/encrypt` (1.34).
+//! **Source**: k8s.io/apimachinery `pkg/runtime/generated.proto`,
+//! `pkg/apis/meta/v1/generated.proto` and `pkg/runtime/serializer/protobuf`, k8s.io/apiserver
+//! `pkg/storage/value/encrypt` (1.34).
 
 use serde::Deserialize;
 
@@ -350,7 +354,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_change_is_answered(at in 0_usize..708, byte: u8, cut in 0_usize..708) {
-            for name in ["configmap/single-v1beta4.etcd-value.bin", "storage/kubeadm-config.json-media.bin"] {
+            let protobuf = "configmap/single-v1beta4.etcd-value.bin";
+            for name in [protobuf, "storage/kubeadm-config.json-media.bin"] {
                 let mut value = fixture(name);
                 value[at] = byte;
                 drop(read_identity(&value));

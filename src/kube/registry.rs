@@ -10,8 +10,8 @@
 //! A key alone does not say whether a resource is namespaced; for one that is not in the table
 //! the number of parts decides, and the object's own metadata is the better witness.
 //!
-//! **Source**: kube-apiserver `pkg/registry` and `pkg/kubeapiserver/default_storage_factory_builder.go`,
-//! Kubernetes 1.28 to 1.35.
+//! **Source**: Kubernetes 1.28 to 1.35, `pkg/registry` and
+//! `pkg/kubeapiserver/default_storage_factory_builder.go`.
 
 /// The API server's default `--etcd-prefix`.
 pub const DEFAULT_PREFIX: &str = "/registry";

@@ -13,7 +13,7 @@ mod endpoint;
 mod revision;
 
 pub use endpoint::Endpoint;
-pub use revision::highest_revision;
+pub use revision::{Answer, highest_revision};
 
 use std::time::Duration;
 

@@ -9,6 +9,9 @@ use etcd_client::{Client, ConnectOptions};
 
 use super::{Endpoint, Error};
 
+/// An endpoint as it was given, and the revision that it answered.
+pub type Answer = (String, Result<i64, Error>);
+
 /// Asks every endpoint for its revision, all at once.
 ///
 /// Returns one answer an endpoint, in the order given, under the text given. The revision is the
@@ -19,10 +22,7 @@ use super::{Endpoint, Error};
 ///
 /// [`Error::NoEndpoints`] and [`Error::Runtime`] for the call; every other kind stands at its
 /// endpoint.
-pub fn highest_revision(
-    endpoints: &[String],
-    timeout: Duration,
-) -> Result<Vec<(String, Result<i64, Error>)>, Error> {
+pub fn highest_revision(endpoints: &[String], timeout: Duration) -> Result<Vec<Answer>, Error> {
     if endpoints.is_empty() {
         return Err(Error::NoEndpoints);
     }
@@ -87,7 +87,9 @@ fn describe(endpoint: String, after: Duration, error: &etcd_client::Error) -> Er
         1 | 4 => Error::Timeout { endpoint, after },
         // 2 and 14 with a cause below come from this side: the transport never got an answer.
         2 | 14 if std::error::Error::source(status).is_some() => {
-            Error::Unreachable { endpoint, what: causes(status) }
+            // The causes repeat the status's own message.
+            let what = std::error::Error::source(status).map(causes).unwrap_or_default();
+            Error::Unreachable { endpoint, what }
         }
         _ => Error::Answer { endpoint, what: status.message().to_owned() },
     }
@@ -99,7 +101,8 @@ fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         let words = error.to_string();
-        if !text.contains(&words) {
+        // tonic's outermost words, which say nothing.
+        if !text.contains(&words) && words != "transport error" {
             if !text.is_empty() {
                 text.push_str(": ");
             }

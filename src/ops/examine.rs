@@ -103,6 +103,12 @@ impl Examined {
         self.walk.as_ref().is_some_and(|walk| walk.findings.has_errors())
     }
 
+    /// Tells whether all rows could be read; damage to the freelist does not hide any.
+    #[must_use]
+    pub fn tree_is_whole(&self) -> bool {
+        self.walk.as_ref().is_some_and(Walk::tree_is_whole)
+    }
+
     /// Tells whether rows are damaged.
     #[must_use]
     pub fn records_damaged(&self) -> bool {

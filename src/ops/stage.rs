@@ -189,12 +189,9 @@ impl Target {
             })?;
         // The lock says that we live; it goes with us, however we end.
         let lock = File::open(temporary.path())
-            .and_then(|lock| {
-                // A file system without locks loses only the removal of dead temporaries.
-                let _ = lock.try_lock();
-                Ok(lock)
-            })
             .map_err(|error| Error::io(&error, "open", temporary.path()))?;
+        // A file system without locks loses only the removal of dead temporaries.
+        let _ = lock.try_lock();
         Ok(Stage { target: self, inside, temporary: Some(temporary), made, _lock: lock })
     }
 }

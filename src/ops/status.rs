@@ -10,14 +10,14 @@ use crate::format::finding::{Finding, Severity};
 /// Builds the JSON of `snapshot status`: etcdutl's keys first, then ours.
 ///
 /// # Errors
-/// [`ExitCode::Damage`] when the file is no database or its pages or rows are damaged: figures of
-/// such a file would be wrong.
+/// [`ExitCode::Damage`] when the file is no database or some row cannot be read: figures of such
+/// a file would be wrong. Damage to the freelist hides no row.
 pub fn report(examined: &Examined) -> Result<Value, Error> {
     let (Some(file), Some(rows), Some(walk)) = (&examined.file, &examined.rows, &examined.walk)
     else {
         return Err(damaged(examined));
     };
-    if examined.pages_damaged() || examined.records_damaged() {
+    if !examined.tree_is_whole() || examined.records_damaged() {
         return Err(damaged(examined));
     }
     let mut report = etcdutl(file.meta().size_bytes(), rows);

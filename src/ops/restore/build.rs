@@ -134,7 +134,7 @@ fn copy(plan: &Plan, path: &Path, progress: &dyn Progress) -> Result<Copied, Err
         return Err(Error::interrupted());
     };
     // The second reading must have seen what the first one verified.
-    let same = copied.source_sum == plan.rows()?.status_hash && !walked.findings.has_errors();
+    let same = copied.source_sum == plan.rows()?.status_hash && walked.tree_is_whole();
     if !same {
         let message = format!("{} changed while it was read", plan.examined.path.display());
         return Err(Error::new(ExitCode::Damage, message));

@@ -2,9 +2,12 @@
 //!
 //! Order of work, so that nothing is made before everything is known:
 //!
-//! 1. look at the target; 2. examine the snapshot whole; 3. decide identity and revision;
-//! 4. plan the rows that change; 5. copy all rows into a packed database beside the target, write
-//! WAL and `.snap`; 6. read the new database back and compare it with the plan; 7. sync, rename.
+//! 1. look at the target;
+//! 2. examine the snapshot whole;
+//! 3. decide identity and revision, and plan the rows that change;
+//! 4. copy all rows into a packed database beside the target, write WAL and `.snap`;
+//! 5. read the new database back and compare it with the plan;
+//! 6. sync, rename.
 //!
 //! Until the rename the target is as it was. The end state is etcdutl's for the same explicit
 //! flags (ids, rows, WAL), but for what `docs/ARCHITECTURE.md` lists as intended differences: the
@@ -212,12 +215,16 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
         finding.severity == crate::format::finding::Severity::Error
             && finding.code != Code::SealBroken
     });
-    let body_damaged = examined.rows.is_none()
-        || examined.pages_damaged()
-        || examined.records_damaged()
-        || other_damage;
-    if body_damaged {
+    if !examined.tree_is_whole() || examined.records_damaged() || other_damage {
         return Err(status::damaged(examined));
+    }
+    if examined.pages_damaged() {
+        if options.accept_damaged.is_none() {
+            return Err(status::damaged(examined)
+                .hint("only the freelist is damaged: every row can be read, and a restore writes it anew")
+                .hint(format!("if there is no other backup: --accept-damaged={}", examined.sha256)));
+        }
+        warnings.push("THE FREELIST IS DAMAGED AND WAS ACCEPTED: every row could be read".into());
     }
     match &examined.seal {
         Seal::Good => {}
@@ -335,7 +342,7 @@ fn plan_rows(options: &Options, plan: &mut Plan) -> Result<(), Error> {
         }
         let exists = plan.identity.members.iter().any(|member| member.id == alarm.member_id);
         if alarm.kind == AlarmKind::NoSpace && !exists && !options.keep_alarms {
-            dropped.push((text, alarm.clone()));
+            dropped.push((text, *alarm));
         } else {
             kept.push(text);
         }

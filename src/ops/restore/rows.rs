@@ -15,13 +15,16 @@ use crate::bolt::{At, Visit};
 use crate::format::finding::bytes_text;
 use crate::ops::Progress;
 
+/// Rows of one bucket: a value to be put, or `None` for a row to be dropped.
+type Planned = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
 /// Rows to be changed.
 #[derive(Clone, Debug, Default)]
 pub struct Edits {
     /// Buckets whose rows are all dropped before others are put.
-    pub clear: BTreeSet<Vec<u8>>,
-    /// Rows by bucket: a value to be put, or `None` for a row to be dropped.
-    pub rows: BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
+    clear: BTreeSet<Vec<u8>>,
+    /// Rows by bucket.
+    rows: BTreeMap<Vec<u8>, Planned>,
 }
 
 impl Edits {
