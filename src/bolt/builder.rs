@@ -161,7 +161,8 @@ impl<W: Write + Seek> Builder<W> {
         };
         // Transaction T stands in slot T mod 2.
         let older = Meta { txid: meta.txid.saturating_sub(1), ..meta };
-        let (first, second) = if meta.txid.is_multiple_of(2) { (meta, older) } else { (older, meta) };
+        let (first, second) =
+            if meta.txid.is_multiple_of(2) { (meta, older) } else { (older, meta) };
         self.out.flush()?;
         self.out.seek(SeekFrom::Start(0))?;
         for (id, meta) in [(0, first), (1, second)] {

@@ -181,7 +181,8 @@ impl File {
             && (a.root, a.freelist, a.high_water_mark) != (b.root, b.freelist, b.high_water_mark)
         {
             let detail = format!(
-                "meta 0 has transaction {} and root page {}, meta 1 transaction {} and root page {}",
+                "meta 0 has transaction {} and root page {}, meta 1 transaction {} and root page \
+                 {}",
                 a.txid, a.root, b.txid, b.root
             );
             findings.push(Finding::new(Code::MetaDiffer, Place::default(), detail));
@@ -189,7 +190,8 @@ impl File {
         let (size, want) = (self.source.len(), self.meta.size_bytes());
         if size < want {
             let detail = format!(
-                "the file has {size} bytes, its meta says {want} ({} pages of {}): {} bytes are missing",
+                "the file has {size} bytes, its meta says {want} ({} pages of {}): {} bytes are \
+                 missing",
                 self.meta.high_water_mark,
                 self.meta.page_size,
                 want.saturating_sub(size)

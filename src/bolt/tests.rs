@@ -259,7 +259,8 @@ proptest! {
             0..6,
         ),
     ) {
-        let rows: Rows = buckets.into_iter().map(|(name, rows)| (name, rows.into_iter().collect())).collect();
+        let rows = buckets.into_iter().map(|(name, rows)| (name, rows.into_iter().collect()));
+        let rows: Rows = rows.collect();
         let file = File::from_bytes(build(page_size, &rows)).unwrap();
         let mut seen = Collect::default();
         let walked = walk(&file, &mut seen);

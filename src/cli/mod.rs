@@ -1,7 +1,8 @@
 //! Words, tables, progress and exit codes: the only layer that prints.
 //!
 //! Results go to stdout; progress, notes and errors to stderr. In JSON mode stdout holds one JSON
-//! value and nothing else. A reader that closes the pipe early is no error.
+//! value and nothing else, and every line on stderr is JSON. A reader that closes the pipe early
+//! is no error.
 
 mod extras;
 mod output;
@@ -70,13 +71,21 @@ enum Command {
 
 /// Runs a command line; returns what to exit with.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(words) {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are answers, not errors.
-            let code = if error.use_stderr() { ExitCode::Usage } else { ExitCode::Ok };
+        // Help and version are answers, not errors.
+        Err(error) if !error.use_stderr() => {
             let _ = error.print();
-            return code.number();
+            return ExitCode::Ok.number();
+        }
+        Err(error) => {
+            if wants_json(&words) {
+                output::print_error(&usage(&error), WriteOut::Json);
+            } else {
+                let _ = error.print();
+            }
+            return ExitCode::Usage.number();
         }
     };
     let write_out = cli.global.write_out;
@@ -99,6 +108,26 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             error.code.number()
         }
     }
+}
+
+/// Tells whether a command line that could not be parsed asks for JSON.
+fn wants_json(words: &[OsString]) -> bool {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let joined = ["-wjson", "-w=json", "--write-out=json"];
+    let apart = words.windows(2).any(|pair| matches!(pair, ["-w" | "--write-out", "json"]));
+    let flag = apart || words.iter().any(|word| joined.contains(word));
+    flag || std::env::var_os("ETCDCTL_WRITE_OUT").is_some_and(|format| format == "json")
+}
+
+/// What is wrong with a command line: the first paragraph is the message, the rest the hint.
+fn usage(error: &clap::Error) -> Error {
+    let text = error.render().to_string();
+    let (message, rest) = text.split_once("\n\n").unwrap_or((text.as_str(), ""));
+    let message: Vec<&str> = message.lines().map(str::trim).collect();
+    let message = message.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let hints = rest.lines().map(str::trim).filter(|line| !line.is_empty());
+    hints.fold(Error::usage(message), Error::hint)
 }
 
 /// Why a command did not print its result.

@@ -163,7 +163,8 @@ mod tests {
         let error = Error::refused("no").hint("do this").hint("or that");
         assert_eq!(
             error_json(&error),
-            json!({"error": {"code": 7, "kind": "refused", "message": "no", "hint": "do this\nor that"}})
+            json!({"error": {"code": 7, "kind": "refused", "message": "no", "hint": "do this\nor \
+                that"}})
         );
     }
 }

@@ -1,5 +1,6 @@
 //! `snapshot status|verify|restore`.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,7 +11,7 @@ use super::output::{self, WriteOut};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
 use crate::format::finding::Severity;
-use crate::ops::examine::{self, Level, Seal};
+use crate::ops::examine::{self, Level};
 use crate::ops::restore::{self, Options, Report, bump, identity};
 use crate::ops::{ExitCode, status, verify};
 
@@ -151,12 +152,13 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
         let findings = examined.all_findings();
         for finding in findings.kept().iter().filter(|f| f.severity != Severity::Info) {
             for line in output::finding_lines(finding) {
-                eprintln!("{line}");
+                // Nobody is left to tell when stderr cannot be written.
+                let _ = writeln!(std::io::stderr(), "{line}");
             }
         }
     }
-    let broken = matches!(examined.seal, Seal::Broken { .. });
-    Ok(if broken || examined.pages_damaged() { ExitCode::Damage } else { ExitCode::Ok })
+    let damaged = examined.all_findings().has_errors();
+    Ok(if damaged { ExitCode::Damage } else { ExitCode::Ok })
 }
 
 fn figures(report: &Value) -> Vec<String> {

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::Global;
+use super::{Global, WriteOut};
 use crate::ops::Progress;
 
 /// Shows a bar on stderr when that is a terminal, and notes always.
@@ -15,6 +16,8 @@ pub(super) struct Terminal {
     stop: Arc<AtomicBool>,
     bar: Mutex<ProgressBar>,
     show: bool,
+    /// Notes are JSON too.
+    json: bool,
 }
 
 impl Terminal {
@@ -28,7 +31,8 @@ impl Terminal {
             let _ = signal_hook::flag::register(signal, stop.clone());
         }
         let show = !global.quiet && io::stderr().is_terminal();
-        Self { stop, bar: Mutex::new(ProgressBar::hidden()), show }
+        let json = global.write_out == WriteOut::Json;
+        Self { stop, bar: Mutex::new(ProgressBar::hidden()), show, json }
     }
 
     fn with_bar(&self, act: impl FnOnce(&mut ProgressBar)) {
@@ -66,9 +70,10 @@ impl Progress for Terminal {
     }
 
     fn note(&self, text: &str) {
+        let line = if self.json { json!({ "note": text }).to_string() } else { text.to_owned() };
         self.with_bar(|bar| {
             bar.suspend(|| {
-                let _ = writeln!(io::stderr(), "{text}");
+                let _ = writeln!(io::stderr(), "{line}");
             });
         });
     }

@@ -37,7 +37,9 @@ macro_rules! codes {
 
             /// Returns the severity that goes with the code.
             #[must_use]
-            pub fn severity(self) -> Severity { match self { $(Self::$name => Severity::$severity,)* } }
+            pub fn severity(self) -> Severity {
+                match self { $(Self::$name => Severity::$severity,)* }
+            }
 
             /// Returns what the code means, in one line.
             #[must_use]
@@ -53,14 +55,17 @@ codes! {
     FileForeign = "FILE004" Error "the file is not a bbolt database";
     FileMangled = "FILE005" Error "the file was changed by a text-mode transfer";
     FilePartial = "FILE006" Warning "the name says that a download did not finish";
-    FileLiveCopy = "FILE007" Warning "the file was copied from a data directory, not saved as a snapshot";
+    FileLiveCopy = "FILE007" Warning
+        "the file was copied from a data directory, not saved as a snapshot";
     FileExtra = "FILE008" Warning "bytes follow the database that are no trailer";
     FileChanged = "FILE009" Error "the file changed while it was read";
-    SealMissing = "SEAL001" Warning "there is no sha256 trailer, so nothing proves that the bytes are the saved ones";
+    SealMissing = "SEAL001" Warning
+        "there is no sha256 trailer, so nothing proves that the bytes are the saved ones";
     SealBroken = "SEAL002" Error "the sha256 trailer does not match the bytes before it";
     MetaNone = "BOLT001" Error "neither meta page is valid";
     MetaOne = "BOLT002" Warning "one of the two meta pages is damaged; the other one serves";
-    MetaDiffer = "BOLT003" Info "the meta pages name different trees, as in a file that a server had open";
+    MetaDiffer = "BOLT003" Info
+        "the meta pages name different trees, as in a file that a server had open";
     PageBeyondMark = "BOLT004" Error "a page id is at or above the high-water mark";
     PageBeyondFile = "BOLT005" Error "a page runs past the end of the file or the high-water mark";
     PageSelfId = "BOLT006" Error "a page names another id than the one it was reached by";
@@ -73,7 +78,8 @@ codes! {
     PageFreed = "BOLT013" Error "a page is in use and in the freelist";
     FreelistTwice = "BOLT014" Error "a page is in the freelist more than once";
     PageLeaked = "BOLT015" Error "a page is neither in use nor in the freelist";
-    FreelistUnreadable = "BOLT016" Error "the freelist page cannot be read; the tree itself may be whole";
+    FreelistUnreadable = "BOLT016" Error
+        "the freelist page cannot be read; the tree itself may be whole";
     FreelistBounds = "BOLT017" Error "the freelist names a page that cannot be free";
     TreeDepth = "BOLT018" Error "the tree is deeper than any writer makes it";
     BucketHeader = "BOLT019" Error "a bucket's header cannot be read";
@@ -91,17 +97,21 @@ codes! {
     RevisionKey = "ETCD005" Error "a key of bucket `key` is not a revision";
     RecordBytes = "ETCD006" Error "a record of bucket `key` cannot be decoded";
     RecordRevision = "ETCD007" Error "a record disagrees with the revision that it is stored under";
-    RecordChain = "ETCD008" Error "a key's versions do not follow each other, so revisions are missing";
+    RecordChain = "ETCD008" Error
+        "a key's versions do not follow each other, so revisions are missing";
     StorageNewer = "ETCD009" Warning "the storage version is newer than any known one";
     VersionBytes = "ETCD010" Error "a version row cannot be read";
     MemberRow = "ETCD011" Error "a member row cannot be read";
     LeaseRow = "ETCD012" Error "a lease row cannot be read";
     AlarmRow = "ETCD013" Error "an alarm row cannot be read";
     AuthRow = "ETCD014" Error "an auth row cannot be read";
-    AlarmNoSpace = "ETCD015" Warning "a NOSPACE alarm is inside; a server refuses writes while it stands";
-    AlarmCorrupt = "ETCD016" Error "a CORRUPT alarm is inside: the cluster found its members to differ";
+    AlarmNoSpace = "ETCD015" Warning
+        "a NOSPACE alarm is inside; a server refuses writes while it stands";
+    AlarmCorrupt = "ETCD016" Error
+        "a CORRUPT alarm is inside: the cluster found its members to differ";
     LeaseMissing = "ETCD017" Warning "keys are attached to a lease that is not there";
-    CompactionPending = "ETCD018" Info "a compaction was scheduled and has not finished; a server ends it at start";
+    CompactionPending = "ETCD018" Info
+        "a compaction was scheduled and has not finished; a server ends it at start";
     MetaRow = "ETCD019" Error "a row of bucket meta or cluster cannot be read";
     BucketNested = "ETCD020" Warning "a bucket inside an etcd bucket, which no known etcd writes";
     DowngradePending = "ETCD021" Warning "a downgrade is in progress";

@@ -28,6 +28,8 @@ const NAMESPACE: &str = "/registry/namespaces/shop";
 /// What the demo proved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Proof {
+    /// Version of this shape in JSON.
+    pub version: u32,
     /// The key in question.
     pub key: String,
     /// UID of the namespace in the snapshot from before the incident.
@@ -135,6 +137,7 @@ pub fn demo(progress: &dyn Progress) -> Result<Proof, Error> {
         examined.rows.as_ref().map_or(0, |rows| rows.live_keys)
     };
     let proof = Proof {
+        version: 1,
         key: NAMESPACE.into(),
         uid,
         keys_before: keys(&examined),

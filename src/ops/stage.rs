@@ -303,9 +303,15 @@ impl Stage {
         let Found::Occupied(names) = &self.target.found else { return Ok(Vec::new()) };
         let stamp = clock::compact();
         let name_aside = |path: &Path| {
-            let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-            name.push(format!(".before-{stamp}"));
-            path.with_file_name(name)
+            let named = |end: &str| {
+                let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+                name.push(format!(".before-{stamp}{end}"));
+                path.with_file_name(name)
+            };
+            // Two runs in one second must not want the same name.
+            let names = (2..100).map(|n| named(&format!("-{n}")));
+            let mut names = std::iter::once(named("")).chain(names);
+            names.find(|path| fs::symlink_metadata(path).is_err()).unwrap_or_else(|| named(""))
         };
         let mut moved: Vec<(PathBuf, PathBuf)> = Vec::new();
         let targets = if self.inside {

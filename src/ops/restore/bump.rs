@@ -17,6 +17,8 @@ use crate::ops::{Error, clock};
 pub const MARGIN: i64 = 1_000_000_000;
 /// First revision that is too high: 2^53.
 pub const LIMIT: i64 = 1 << 53;
+/// Why there is no bump, where nothing is lost by it.
+const NO_BUMP: &str = "--no-bump";
 /// 2025-01-01 and 2100-01-01 in milliseconds: a clock outside of these is no evidence.
 const CLOCK_PLAUSIBLE_MS: std::ops::Range<i64> = 1_735_689_600_000..4_102_444_800_000;
 
@@ -71,6 +73,14 @@ pub struct Inside {
     pub is_kubernetes: bool,
 }
 
+impl Bump {
+    /// Tells whether revisions may be served a second time, which a person must hear.
+    #[must_use]
+    pub fn goes_back(&self) -> bool {
+        self.bump == 0 && self.why.starts_with(NO_BUMP) && self.why != NO_BUMP
+    }
+}
+
 /// Decides the revision.
 ///
 /// # Errors
@@ -92,22 +102,25 @@ fn decide_at(
         return Err(Error::usage("--no-bump contradicts --bump-revision and --mark-compacted"));
     }
     let known = evidence.iter().filter_map(|evidence| evidence.revision).max();
+    if wanted.no_bump {
+        let why = match known.filter(|known| *known > old) {
+            Some(known) => format!(
+                "--no-bump: revisions {old} to {known} will be served again with other data; \
+                 restart every client that watches"
+            ),
+            None if inside.is_kubernetes => format!(
+                "--no-bump: what was served above revision {old} will be served again with other \
+                 data; restart every client that watches"
+            ),
+            None => NO_BUMP.into(),
+        };
+        return Ok(Bump { old, new: old, bump: 0, mark_compacted: false, why, evidence });
+    }
     if let Some(known) = known.filter(|known| *known >= LIMIT - MARGIN) {
         let message = format!("a known revision of {known} leaves no room below 2^53");
         return Err(Error::refused(message)
             .hint("check --newest-revision and FILE.json: no cluster reaches that")
             .hint("or --no-bump, which starts at the snapshot's own revision"));
-    }
-    if wanted.no_bump {
-        let behind = known.filter(|known| *known > old);
-        let why = match behind {
-            Some(known) => format!(
-                "--no-bump: revisions {old} to {known} will be served again with other data; \
-                 restart every client that watches"
-            ),
-            None => "--no-bump".into(),
-        };
-        return Ok(Bump { old, new: old, bump: 0, mark_compacted: false, why, evidence });
     }
     if let Some(text) = &wanted.bump {
         return explicit(text, inside, known, evidence);
@@ -168,7 +181,8 @@ fn explicit(
     if new < floor {
         let least = floor.saturating_sub(inside.last);
         let message = format!(
-            "--bump-revision {bump} gives revision {new}, below {floor}, which is known to have been served"
+            "--bump-revision {bump} gives revision {new}, below {floor}, which is known to have \
+             been served"
         );
         return Err(Error::refused(message)
             .hint(format!("--bump-revision {least} or more"))

@@ -38,7 +38,10 @@ fn boot(
     let newest = storage.filter(above).or(cluster.filter(above));
     if own == (3, 5) {
         let why = newest.map(|version| {
-            format!("a step down from {version}: it starts, but its data may hold what 3.5 does not know")
+            format!(
+                "a step down from {version}: it starts, but its data may hold what 3.5 does \
+                     not know"
+            )
         });
         return Boot { etcd, boots: true, why };
     }

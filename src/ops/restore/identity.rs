@@ -225,12 +225,17 @@ fn several(
     let token = wanted.token.clone().unwrap_or_else(fresh_token);
     let mut error = per_host(&cluster, &token, commands, "the snapshot holds");
     for learner in inside.iter().filter(|member| member.is_learner) {
-        error = error.hint(format!(
-            "learner {} ({}) is left out: a restore makes voters only; add it again afterwards",
-            learner.name, learner.id
-        ));
+        error = error.hint(left_out(learner));
     }
     error.hint("for one member alone: add --name NAME --initial-advertise-peer-urls URL")
+}
+
+/// Says what becomes of a learner.
+pub(super) fn left_out(learner: &Member) -> String {
+    format!(
+        "learner {} ({}) is left out: a restore makes voters only; add it again afterwards",
+        learner.name, learner.id
+    )
 }
 
 fn single(inside: &[Member]) -> Option<&Member> {

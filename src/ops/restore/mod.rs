@@ -178,8 +178,11 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
         let who = "no revision is given, and --initial-cluster names";
         return Err(identity::per_host(&identity.cluster, &identity.token, &commands, who));
     }
-    if bump.bump == 0 && options.revision.no_bump {
+    if bump.goes_back() {
         warnings.push(bump.why.clone());
+    }
+    for learner in rows.members.iter().filter(|member| member.is_learner) {
+        warnings.push(identity::left_out(learner));
     }
 
     let mut plan = Plan {
@@ -221,8 +224,15 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
     if examined.pages_damaged() {
         if options.accept_damaged.is_none() {
             return Err(status::damaged(examined)
-                .hint("only the freelist is damaged: every row can be read, and a restore writes it anew")
-                .hint(format!("if there is no other backup: --accept-damaged={}", examined.sha256)));
+                .hint(
+                    "only the freelist is damaged: every row can be read, and a restore writes \
+                       it anew",
+                )
+                .hint(format!(
+                    "if there is no other backup: \
+                               --accept-damaged={}",
+                    examined.sha256
+                )));
         }
         warnings.push("THE FREELIST IS DAMAGED AND WAS ACCEPTED: every row could be read".into());
     }
@@ -239,7 +249,8 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
             return Err(status::damaged(examined)
                 .hint("use another backup if there is one: some byte in this one is wrong")
                 .hint(format!(
-                    "if it is the only one left: --accept-damaged={} (every page and row can be read)",
+                    "if it is the only one left: --accept-damaged={} (every page and row can be \
+                     read)",
                     examined.sha256
                 )));
         }
@@ -355,7 +366,10 @@ fn plan_rows(options: &Options, plan: &mut Plan) -> Result<(), Error> {
     plan.alarms_kept = kept;
     if !plan.alarms_kept.is_empty() {
         let kept = plan.alarms_kept.join(", ");
-        plan.warnings.push(format!("alarms stay in the restored data: {kept}; a server refuses writes until they are disarmed"));
+        plan.warnings.push(format!(
+            "alarms stay in the restored data: {kept}; a server refuses \
+                                    writes until they are disarmed"
+        ));
     }
     Ok(())
 }

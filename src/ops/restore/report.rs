@@ -30,6 +30,8 @@ impl Step {
 /// The report of a restore; `docs/JSON.md` describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Version of this shape in JSON.
+    pub version: u32,
     /// Nothing was changed.
     pub dry_run: bool,
     /// The snapshot: path, sizes, hash, verdicts.
@@ -89,6 +91,8 @@ impl Report {
         let rows = plan.rows()?;
         let identity = &plan.identity;
         let verified = verify::judge(&plan.examined, options.skip_hash_check);
+        let accepted = options.accept_damaged.is_some();
+        let verdict = if accepted { Verdict::Damaged } else { verified.verdict };
         let snapshot = json!({
             "file": plan.examined.path.display().to_string(),
             "size_bytes": plan.examined.size_bytes,
@@ -96,7 +100,7 @@ impl Report {
             "trailer": verified.trailer,
             "pages": verified.pages,
             "records": verified.records,
-            "verdict": if options.accept_damaged.is_some() { Verdict::Damaged } else { verified.verdict },
+            "verdict": verdict,
             "keys": rows.live_keys,
             "kubernetes": rows.is_kubernetes,
             "members": status::members(rows),
@@ -109,6 +113,7 @@ impl Report {
             })
         });
         Ok(Self {
+            version: 1,
             dry_run: options.dry_run,
             snapshot,
             data_dir: plan.target.path().display().to_string(),
@@ -214,7 +219,8 @@ fn next(options: &Options, plan: &Plan) -> Vec<String> {
             "stop the API servers first: move kube-apiserver.yaml out of the manifests directory"
                 .into(),
             format!(
-                "in {}: set the etcd-data hostPath (and --data-dir, if it names another place) to {target}",
+                "in {}: set the etcd-data hostPath (and --data-dir, if it names another place) \
+                 to {target}",
                 manifest.display()
             ),
             "set dataDir in kubeadm-config to the same, or the next kubeadm upgrade undoes this"

@@ -77,6 +77,10 @@ pub struct Copier<'a, W> {
     progress: &'a dyn Progress,
     page_bytes: u64,
     open: Vec<Vec<u8>>,
+    /// Planned rows of the open top-level bucket that are still to come.
+    planned: Planned,
+    /// The open top-level bucket loses every row that is not planned.
+    clears: bool,
     copied: Copied,
     error: Option<builder::Error>,
     stopped: bool,
@@ -96,6 +100,8 @@ impl<'a, W: Write + Seek> Copier<'a, W> {
             progress,
             page_bytes: u64::from(page_bytes),
             open: Vec::new(),
+            planned: Planned::new(),
+            clears: false,
             copied: Copied::default(),
             error: None,
             stopped: false,
@@ -132,15 +138,20 @@ impl<'a, W: Write + Seek> Copier<'a, W> {
         let (name, above) = path.split_last().ok_or(builder::Error::Nesting)?;
         let shared = self.open.iter().zip(above).take_while(|(a, b)| a == b).count();
         self.close_to(shared)?;
-        if above.is_empty() {
-            self.open_planned_before(Some(name))?;
+        match above.len() {
+            0 => self.open_planned_before(Some(name))?,
+            1 => self.put_planned_before(Some(name))?,
+            _ => {}
         }
         self.open_bucket(name, sequence)
     }
 
     fn open_bucket(&mut self, name: &[u8], sequence: u64) -> Result<(), builder::Error> {
-        if self.open.is_empty() {
+        // The sum counts a nested bucket as a row without a value, and nothing in it.
+        if self.open.len() < 2 {
             self.copied.written_sum = crc32c::crc32c_append(self.copied.written_sum, name);
+            self.planned = self.edits.rows.remove(name).unwrap_or_default();
+            self.clears = self.edits.clear.contains(name);
         }
         self.builder()?.begin_bucket(name, sequence)?;
         self.open.push(name.to_vec());
@@ -168,53 +179,43 @@ impl<'a, W: Write + Seek> Copier<'a, W> {
             let planned = planned.clone();
             self.open_bucket(&planned, 0)?;
             self.close_to(0)?;
-            self.edits.rows.remove(&planned);
         }
         Ok(())
     }
 
     /// Puts planned rows of the open bucket whose keys are below `key`.
     fn put_planned_before(&mut self, key: Option<&[u8]>) -> Result<(), builder::Error> {
-        loop {
-            let Some(bucket) = self.open.first().cloned() else { return Ok(()) };
-            let Some(rows) = self.edits.rows.get_mut(&bucket) else { return Ok(()) };
-            match rows.first_key_value() {
-                Some((planned, _)) if key.is_none_or(|key| planned.as_slice() < key) => {}
-                Some(_) => return Ok(()),
-                None => {
-                    if key.is_none() {
-                        self.edits.rows.remove(&bucket);
-                    }
-                    return Ok(());
-                }
+        while let Some((first, _)) = self.planned.first_key_value() {
+            if key.is_some_and(|key| first.as_slice() >= key) {
+                return Ok(());
             }
-            let Some((planned, value)) = rows.pop_first() else { return Ok(()) };
-            if let Some(value) = value {
-                self.change(&bucket, &planned, "added");
+            if let Some((planned, Some(value))) = self.planned.pop_first() {
+                self.change(&planned, "added");
                 self.write(&planned, &value)?;
             }
         }
+        Ok(())
     }
 
     fn row(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) -> Result<(), builder::Error> {
         self.close_to(at.bucket.len())?;
-        let [bucket] = at.bucket else { return self.write(key, value) };
+        if at.bucket.len() > 1 || (self.planned.is_empty() && !self.clears) {
+            return self.write(key, value);
+        }
         self.put_planned_before(Some(key))?;
-        let planned = self.edits.rows.get_mut(bucket).and_then(|rows| rows.remove(key));
-        let cleared = self.edits.clear.contains(bucket);
-        match planned {
+        match self.planned.remove(key) {
             Some(Some(new)) => {
                 if new != value {
-                    self.change(bucket, key, "replaced");
+                    self.change(key, "replaced");
                 }
                 self.write(key, &new)
             }
             Some(None) => {
-                self.change(bucket, key, "removed");
+                self.change(key, "removed");
                 Ok(())
             }
-            None if cleared => {
-                self.change(bucket, key, "removed");
+            None if self.clears => {
+                self.change(key, "removed");
                 Ok(())
             }
             None => self.write(key, value),
@@ -230,8 +231,9 @@ impl<'a, W: Write + Seek> Copier<'a, W> {
         self.builder()?.put(key, value)
     }
 
-    fn change(&mut self, bucket: &[u8], key: &[u8], change: &'static str) {
-        let (bucket, key) = (bytes_text(bucket), bytes_text(key));
+    fn change(&mut self, key: &[u8], change: &'static str) {
+        let bucket = self.open.first().map(|name| bytes_text(name)).unwrap_or_default();
+        let key = bytes_text(key);
         self.copied.changes.push(Change { bucket, key, change });
     }
 
@@ -249,7 +251,7 @@ impl<W: Write + Seek> Visit for Copier<'_, W> {
         if self.error.is_some() {
             return;
         }
-        if let [name] = at.bucket {
+        if let [name] | [_, name] = at.bucket {
             self.copied.source_sum = crc32c::crc32c_append(self.copied.source_sum, name);
         }
         let outcome = self.begin(at.bucket, sequence);
