@@ -150,6 +150,8 @@ impl<'a, W: Write + Seek> Copier<'a, W> {
         // The sum counts a nested bucket as a row without a value, and nothing in it.
         if self.open.len() < 2 {
             self.copied.written_sum = crc32c::crc32c_append(self.copied.written_sum, name);
+        }
+        if self.open.is_empty() {
             self.planned = self.edits.rows.remove(name).unwrap_or_default();
             self.clears = self.edits.clear.contains(name);
         }
