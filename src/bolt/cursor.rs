@@ -277,11 +277,11 @@ impl Cursor<'_> {
         if self.levels.len() >= DEPTH_MAX {
             return fault(Code::TreeDepth, format!("deeper than {DEPTH_MAX} levels"));
         }
-        self.loaded = self.loaded.saturating_add(1);
-        if self.loaded > self.file.meta().high_water_mark {
+        let page = self.file.page(id).map_err(Error::Page)?;
+        self.loaded = self.loaded.saturating_add(page.span());
+        if self.loaded > self.file.page_count() {
             return fault(Code::PageTwice, "pages are shared or form a cycle".into());
         }
-        let page = self.file.page(id).map_err(Error::Page)?;
         self.levels.push(Level { node: Loaded::Page(page), next: 0 });
         Ok(())
     }

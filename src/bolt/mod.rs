@@ -151,6 +151,13 @@ impl File {
         self.meta.page_size
     }
 
+    /// Returns how many pages may be in use: no more than the file has room for.
+    #[must_use]
+    pub fn page_count(&self) -> u64 {
+        let size = u64::from(self.meta.page_size).max(1);
+        self.meta.high_water_mark.min(self.source.len().div_ceil(size))
+    }
+
     /// Returns where the bytes come from.
     #[must_use]
     pub fn source(&self) -> &Source {
@@ -162,7 +169,7 @@ impl File {
     /// # Errors
     /// Out of bounds, cut off, of another id or type, too large, or unreadable.
     pub fn page(&self, id: u64) -> Result<Page, PageFault> {
-        Page::read(self, id)
+        Page::read(self, id, &mut |_| Ok(()))
     }
 
     /// Checks the two meta pages against each other and the file's length.

@@ -26,8 +26,14 @@ pub struct Page {
 }
 
 impl Page {
-    pub(super) fn read(file: &File, id: u64) -> Result<Self, PageFault> {
-        let page = read_any(file, id)?;
+    /// Reads a branch or leaf. `admit` hears how many pages a page with overflow takes, when
+    /// only the first one is read.
+    pub(super) fn read(
+        file: &File,
+        id: u64,
+        admit: &mut dyn FnMut(u64) -> Result<(), PageFault>,
+    ) -> Result<Self, PageFault> {
+        let page = read_any(file, id, admit)?;
         let header = page.header;
         let fault = |code, detail| Err(PageFault { code, page: id, detail });
         if header.flags != page::BRANCH && header.flags != page::LEAF {
@@ -95,7 +101,11 @@ impl Page {
 }
 
 /// Reads a page of any type, its self-id and extent checked.
-pub(super) fn read_any(file: &File, id: u64) -> Result<Page, PageFault> {
+pub(super) fn read_any(
+    file: &File,
+    id: u64,
+    admit: &mut dyn FnMut(u64) -> Result<(), PageFault>,
+) -> Result<Page, PageFault> {
     let fault = |code, detail| PageFault { code, page: id, detail };
     let (mark, size) = (file.meta.high_water_mark, u64::from(file.meta.page_size));
     if id < 2 {
@@ -146,6 +156,7 @@ pub(super) fn read_any(file: &File, id: u64) -> Result<Page, PageFault> {
             let detail = format!("page {id} takes {total} bytes, more than {PAGE_BYTES_MAX}");
             return Err(fault(Code::PageHuge, detail));
         }
+        admit(span)?;
         bytes.resize(usize_of(total), 0);
         let rest = bytes.get_mut(usize_of(size)..).unwrap_or_default();
         file.source.read_at(offset.saturating_add(size), rest).map_err(unreadable)?;

@@ -100,6 +100,9 @@ impl Source {
     /// # Errors
     /// The disk fails.
     pub fn read_up_to(&self, offset: u64, limit: usize) -> io::Result<Vec<u8>> {
+        if offset >= self.len {
+            return Ok(Vec::new());
+        }
         let len = self.len.saturating_sub(offset).min(u64_of(limit));
         let mut buffer = vec![0; usize_of(len)];
         self.read_at(offset, &mut buffer)?;

@@ -243,6 +243,106 @@ fn a_cursor_in_a_web_of_shared_pages_ends() {
     assert!(matches!(end, Err(Error::Page(PageFault { code: Code::PageTwice, .. }))));
 }
 
+/// Appends pages to a sample of 1-KiB pages and makes the first of them the root.
+fn with_pages(pages: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = build(1024, &vec![]);
+    let root = u64::try_from(bytes.len() / 1024).unwrap();
+    pages.iter().for_each(|page| bytes.extend_from_slice(page));
+    let mark = u64::try_from(bytes.len() / 1024).unwrap();
+    reseal_metas(&mut bytes, 1024, |meta| (meta.high_water_mark, meta.root) = (mark, root));
+    bytes
+}
+
+const FIRST: u64 = 3;
+
+fn branch_page(id: u64, children: impl IntoIterator<Item = u64>, span: u32) -> Vec<u8> {
+    let mut node = Node::default();
+    for (n, child) in children.into_iter().enumerate() {
+        node.push(child, &u32::try_from(n).unwrap().to_be_bytes(), b"");
+    }
+    let mut page = Vec::new();
+    node.encode(&mut page, id, crate::format::page::BRANCH, span - 1).unwrap();
+    page.resize(1024 * usize::try_from(span).unwrap(), 0);
+    page
+}
+
+#[derive(Default)]
+struct Reads(u64);
+
+impl Visit for Reads {
+    fn bucket(&mut self, _: &At<'_>, _: u64) {}
+    fn entry(&mut self, _: &At<'_>, key: &[u8], value: &[u8]) {
+        self.0 += u64::try_from(key.len() + value.len()).unwrap();
+    }
+}
+
+#[test]
+fn a_large_branch_is_not_read_once_a_child() {
+    // 34 MB of branch, more than a walk holds, with 20,000 children that are all the root.
+    let span = 33 * 1024;
+    let children = std::iter::repeat_n(FIRST, 20_000);
+    let pages = [branch_page(FIRST, [FIRST + 1], 1), branch_page(FIRST + 1, children, span)];
+    let walked = walk(&File::from_bytes(with_pages(&pages)).unwrap(), &mut Ignore);
+    assert!(walked.findings.has(Code::PageHuge));
+}
+
+#[test]
+fn overlapping_overflows_are_not_read_again() {
+    // 4,000 pages that each claim all pages up to the end.
+    let count = 4000_u64;
+    let first = FIRST + 120;
+    let mut pages = vec![branch_page(FIRST, first..first + count, 120)];
+    for n in 0..count {
+        let overflow = u32::try_from(count - n - 1).unwrap();
+        let header = Header { id: first + n, flags: LEAF, count: 0, overflow };
+        let mut page = header.encode().to_vec();
+        page.resize(1024, 0);
+        pages.push(page);
+    }
+    let walked = walk(&File::from_bytes(with_pages(&pages)).unwrap(), &mut Ignore);
+    assert!(walked.findings.has(Code::PageTwice));
+    assert_eq!(walked.leaf_pages, 1);
+}
+
+#[test]
+fn values_that_overlap_are_seen_once() {
+    // 1,000 elements whose values are all the same 900 KB.
+    let span = 900_u32;
+    let mut page =
+        Header { id: FIRST, flags: LEAF, count: 1000, overflow: span - 1 }.encode().to_vec();
+    let total = 1024 * span;
+    for n in 0..1000_u32 {
+        let pos = 16_016 - (16 + 16 * n);
+        for field in [0, pos, 4, total - 16_020] {
+            page.extend_from_slice(&field.to_le_bytes());
+        }
+    }
+    page.resize(usize::try_from(total).unwrap(), 7);
+    let file = File::from_bytes(with_pages(&[page])).unwrap();
+    let mut reads = Reads::default();
+    let walked = walk(&file, &mut reads);
+    assert!(walked.findings.has(Code::ElementBounds));
+    assert!(reads.0 <= u64::from(total), "{}", reads.0);
+}
+
+#[test]
+fn findings_hold_no_long_names() {
+    let mut value = vec![0; 16];
+    let mut inline = Node::default();
+    (0..500_u32).for_each(|n| inline.push(2, &n.to_be_bytes(), b""));
+    inline.encode(&mut value, 0, LEAF, 0).unwrap();
+    let mut node = Node::default();
+    node.push(1, &vec![b'n'; 1_000_000], &value);
+    let span = u32::try_from(node.overflow(1024) + 1).unwrap();
+    let mut page = Vec::new();
+    node.encode(&mut page, FIRST, LEAF, span - 1).unwrap();
+    page.resize(1024 * usize::try_from(span).unwrap(), 0);
+    let walked = walk(&File::from_bytes(with_pages(&[page])).unwrap(), &mut Ignore);
+    assert!(walked.findings.kept().len() > 400);
+    let names = walked.findings.kept().iter().flat_map(|finding| &finding.place.bucket);
+    assert!(names.map(Vec::len).max().unwrap() <= 512);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

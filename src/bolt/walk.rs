@@ -13,7 +13,9 @@ use std::rc::Rc;
 
 use super::page::{Page, PageFault, read_any};
 use super::{DEPTH_MAX, File, HELD_BYTES_MAX};
-use crate::format::finding::{Code, Finding, Findings, KeyRange, Place, Severity, bytes_text};
+use crate::format::finding::{
+    Code, Finding, Findings, KeyRange, Place, bytes_text, short_key, short_path,
+};
 use crate::format::page::{
     BUCKET_BYTES, BUCKET_FLAG, BucketHeader, HEADER_BYTES, Header, KEY_BYTES_MAX, LEAF,
 };
@@ -85,18 +87,13 @@ impl Walk {
     /// Tells whether every row could be read: there may be damage, but to the freelist only.
     #[must_use]
     pub fn tree_is_whole(&self) -> bool {
-        let mut errors =
-            self.findings.kept().iter().filter(|finding| finding.severity == Severity::Error);
-        // What was counted and not kept may be anything.
-        !self.stopped
-            && errors.all(|finding| finding.code.is_freelist())
-            && (self.findings.left_out() == 0 || !self.findings.has_errors())
+        !self.stopped && self.findings.errors().all(Code::is_freelist)
     }
 }
 
 /// Walks and checks a whole file.
 pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
-    let pages = usize_of(page_count(file));
+    let pages = usize_of(file.page_count());
     let mut walker = Walker {
         file,
         visitor,
@@ -106,6 +103,7 @@ pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
         frames: Vec::new(),
         bucket: Vec::new(),
         held_bytes: 0,
+        read_again_bytes: 0,
         entered: 0,
     };
     for finding in file.check_metas() {
@@ -118,12 +116,6 @@ pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
     walker.out
 }
 
-/// Pages that may be in use: no more than the file has room for.
-fn page_count(file: &File) -> u64 {
-    let size = u64::from(file.meta.page_size).max(1);
-    file.meta.high_water_mark.min(file.source.len().div_ceil(size))
-}
-
 type Bound = Option<Rc<[u8]>>;
 
 struct Frame {
@@ -134,6 +126,9 @@ struct Frame {
     low: Bound,
     high: Bound,
     previous: Bound,
+    /// Bytes of keys and values so far: they do not overlap in a sound page, so there are no more
+    /// of them than the page has, and no byte is looked at twice.
+    used: u64,
     /// The frame is a bucket's root: its name is dropped when it ends.
     ends_bucket: bool,
 }
@@ -147,6 +142,7 @@ struct Walker<'a> {
     frames: Vec<Frame>,
     bucket: Vec<Vec<u8>>,
     held_bytes: u64,
+    read_again_bytes: u64,
     entered: u64,
 }
 
@@ -158,7 +154,7 @@ impl Walker<'_> {
                     self.held_bytes = self.held_bytes.saturating_sub(u64_of(page.bytes().len()));
                     page
                 }
-                None => match self.file.page(frame.id) {
+                None => match self.read_again(frame.id) {
                     Ok(page) => page,
                     Err(fault) => {
                         self.fault(fault, frame.previous.clone(), frame.high.clone());
@@ -176,6 +172,23 @@ impl Walker<'_> {
                 return;
             }
         }
+    }
+
+    /// Reads a page that was given back. Sound files need this for few pages; the sum is bounded,
+    /// or a large page with many children would be read once for each of them.
+    fn read_again(&mut self, id: u64) -> Result<Page, PageFault> {
+        let page = self.file.page(id)?;
+        let bytes = u64_of(page.bytes().len());
+        self.read_again_bytes = self.read_again_bytes.saturating_add(bytes);
+        if self.read_again_bytes > self.file.source.len().saturating_mul(2) {
+            let detail =
+                format!("page {id} is too large to be read again for each of its children");
+            return Err(PageFault { code: Code::PageHuge, page: id, detail });
+        }
+        if !self.visitor.page(self.entered) {
+            self.out.stopped = true;
+        }
+        Ok(page)
     }
 
     /// Enters a page, or says why not. `ends_bucket`: it is the root of the current bucket.
@@ -197,21 +210,16 @@ impl Walker<'_> {
             self.fault(PageFault { code: Code::TreeDepth, page: id, detail }, low, high);
             return abandoned(self);
         }
-        let page = match self.file.page(id) {
+        let page = match Page::read(self.file, id, &mut |span| self.unshared(id, span)) {
             Ok(page) => page,
             Err(fault) => {
-                // The page is accounted for, damaged as it is.
+                // The page is accounted for, damaged as it is, and not read again.
                 self.reached.set(id);
                 self.fault(fault, low, high);
                 return abandoned(self);
             }
         };
         let span = page.span();
-        if let Some(twice) = (id..id.saturating_add(span)).find(|id| self.reached.get(*id)) {
-            let detail = format!("page {twice}, a part of page {id}, is referenced more than once");
-            self.fault(PageFault { code: Code::PageTwice, page: id, detail }, low, high);
-            return abandoned(self);
-        }
         for part in id..id.saturating_add(span) {
             self.reached.set(part);
             if self.freed.get(part) {
@@ -228,13 +236,28 @@ impl Walker<'_> {
         if !self.visitor.page(self.entered) {
             self.out.stopped = true;
         }
-        let frame = Frame { id, page: None, index: 0, low, high, previous: None, ends_bucket };
+        let frame =
+            Frame { id, page: None, index: 0, low, high, previous: None, used: 0, ends_bucket };
         self.keep(frame, page);
+    }
+
+    /// Refuses a page of which any part was reached before; asked before its overflow is read, so
+    /// that no byte is read twice on the way down.
+    fn unshared(&self, id: u64, span: u64) -> Result<(), PageFault> {
+        match (id..id.saturating_add(span)).find(|id| self.reached.get(*id)) {
+            None => Ok(()),
+            Some(twice) => {
+                let detail =
+                    format!("page {twice}, a part of page {id}, is referenced more than once");
+                Err(PageFault { code: Code::PageTwice, page: id, detail })
+            }
+        }
     }
 
     fn keep(&mut self, mut frame: Frame, page: Page) {
         let bytes = u64_of(page.bytes().len());
-        if self.held_bytes.saturating_add(bytes) <= HELD_BYTES_MAX || self.frames.is_empty() {
+        let room = HELD_BYTES_MAX.max(u64::from(self.file.meta.page_size).saturating_mul(4));
+        if self.held_bytes.saturating_add(bytes) <= room || self.frames.is_empty() {
             self.held_bytes = self.held_bytes.saturating_add(bytes);
             frame.page = Some(page);
         }
@@ -263,6 +286,10 @@ impl Walker<'_> {
             }
         };
         frame.index = index.saturating_add(1);
+        frame.used = frame.used.saturating_add(u64_of(element.key.len()));
+        if frame.used > u64_of(page.bytes().len()) {
+            return self.overlap(&frame, &page, frame.previous.clone());
+        }
         let key: Rc<[u8]> = element.key.into();
         self.check_key(&frame, &page, index, (frame.previous.as_deref(), &key), page.offset());
         let next = index.checked_add(1).filter(|next| *next < page.count());
@@ -299,6 +326,12 @@ impl Walker<'_> {
                 }
             };
             let offset = page.offset().saturating_add(u64_of(element.key_offset));
+            let bytes = element.key.len().saturating_add(element.value.len());
+            frame.used = frame.used.saturating_add(u64_of(bytes));
+            if frame.used > u64_of(page.bytes().len()) {
+                frame.index = index;
+                return self.overlap(&frame, &page, previous.map(Rc::from));
+            }
             self.check_key(&frame, &page, index, (previous, element.key), offset);
             previous = Some(element.key);
             if element.flags & !BUCKET_FLAG != 0 {
@@ -377,6 +410,7 @@ impl Walker<'_> {
             self.push_at(fault(detail), offset, None);
         }
         let mut previous: Option<&[u8]> = None;
+        let mut used = 0_usize;
         for index in 0..header.count {
             let element = match layout::leaf(bytes, header.count, index) {
                 Ok(element) => element,
@@ -386,6 +420,11 @@ impl Walker<'_> {
                     continue;
                 }
             };
+            used = used.saturating_add(element.key.len()).saturating_add(element.value.len());
+            if used > bytes.len() {
+                let detail = format!("from inline element {index} on, keys and values overlap");
+                return self.fault(fault(detail), previous.map(Rc::from), None);
+            }
             let at_key = offset.saturating_add(u64_of(element.key_offset));
             if element.flags != 0 {
                 let detail = format!("inline element {index} has flags 0x{:x}", element.flags);
@@ -450,7 +489,7 @@ impl Walker<'_> {
             return;
         }
         let fault = |detail| PageFault { code: Code::FreelistUnreadable, page: id, detail };
-        let page = match read_any(self.file, id) {
+        let page = match read_any(self.file, id, &mut |_| Ok(())) {
             Ok(page) => page,
             Err(error) => return self.push(fault(error.detail)),
         };
@@ -485,7 +524,7 @@ impl Walker<'_> {
         if self.out.stopped {
             return;
         }
-        let end = page_count(self.file);
+        let end = self.file.page_count();
         let stored = self.file.meta.freelist != meta::NO_FREELIST;
         let mut run: Option<u64> = None;
         for id in 2..=end {
@@ -512,6 +551,9 @@ impl Walker<'_> {
     }
 
     fn place(&self, page: u64) -> Place {
+        if self.out.findings.is_full() {
+            return Place::default();
+        }
         let mut path: Vec<u64> = self.frames.iter().map(|frame| frame.id).collect();
         if path.last() != Some(&page) {
             path.push(page);
@@ -521,7 +563,7 @@ impl Walker<'_> {
             page: Some(page),
             offset: page.checked_mul(size).filter(|offset| *offset < self.file.source.len()),
             path,
-            bucket: self.bucket.clone(),
+            bucket: short_path(&self.bucket),
             key: None,
         }
     }
@@ -530,11 +572,22 @@ impl Walker<'_> {
     fn fault(&mut self, fault: PageFault, from: Bound, to: Bound) {
         let place = self.place(fault.page);
         let lost = KeyRange {
-            bucket: self.bucket.clone(),
-            from: from.map(|key| short(&key)),
-            to: to.map(|key| short(&key)),
+            bucket: short_path(&self.bucket),
+            from: from.map(|key| short_key(&key)),
+            to: to.map(|key| short_key(&key)),
         };
         self.out.findings.push(Finding::new(fault.code, place, fault.detail).losing(lost));
+    }
+
+    /// Ends a page whose elements share bytes.
+    fn overlap(&mut self, frame: &Frame, page: &Page, previous: Bound) {
+        let from = previous.or_else(|| frame.low.clone());
+        let id = page.id();
+        let detail =
+            format!("from element {} on, keys and values overlap in page {id}", frame.index);
+        let fault = PageFault { code: Code::ElementBounds, page: id, detail };
+        self.fault(fault, from, frame.high.clone());
+        self.leave(frame);
     }
 
     fn element_fault(
@@ -559,14 +612,9 @@ impl Walker<'_> {
     fn push_at(&mut self, fault: PageFault, offset: u64, key: Option<&[u8]>) {
         let mut place = self.place(fault.page);
         place.offset = Some(offset);
-        place.key = key.map(short);
+        place.key = key.map(short_key);
         self.out.findings.push(Finding::new(fault.code, place, fault.detail));
     }
-}
-
-/// Cuts a key to what a finding keeps, so that a thousand findings stay small.
-fn short(key: &[u8]) -> Vec<u8> {
-    key.get(..512).unwrap_or(key).to_vec()
 }
 
 /// One bit a page.

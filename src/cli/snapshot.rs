@@ -132,17 +132,16 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
     let report = status::report(&examined)?;
     match global.write_out {
         WriteOut::Json => output::print_json(&report)?,
-        WriteOut::Fields => output::print_fields(&capitalised(&report))?,
+        WriteOut::Fields => {
+            let (etcdutls, ours) = fields(&report);
+            output::print_lines(&etcdutls)?;
+            output::print_fields(&ours)?;
+        }
         WriteOut::Simple => output::print_lines(&[figures(&report).join(", ")])?,
         WriteOut::Table => {
             let mut figures_table = table();
-            figures_table.set_header([
-                "HASH",
-                "REVISION",
-                "TOTAL KEYS",
-                "TOTAL SIZE",
-                "STORAGE VERSION",
-            ]);
+            let header = ["HASH", "REVISION", "TOTAL KEYS", "TOTAL SIZE", "VERSION"];
+            figures_table.set_header(header);
             figures_table.add_row(figures(&report));
             output::print_lines(&[figures_table.to_string(), details(&report).to_string()])?;
         }
@@ -233,21 +232,27 @@ fn details(report: &Value) -> Table {
     table
 }
 
-/// etcdutl's `fields` names: `Hash`, `Revision`, `Keys`, `Size`, `Version`; ours as in JSON.
-fn capitalised(report: &Value) -> Value {
-    let names = [
-        ("hash", "Hash"),
-        ("revision", "Revision"),
-        ("totalKey", "Keys"),
-        ("totalSize", "Size"),
-        ("version", "Version"),
-    ];
-    let mut out = serde_json::Map::new();
+/// etcdutl's five lines of `fields`, the version without quotes as it prints it; then what is ours,
+/// named as in JSON.
+fn fields(report: &Value) -> (Vec<String>, Value) {
+    let mut etcdutls = Vec::new();
+    let mut ours = serde_json::Map::new();
     for (key, value) in report.as_object().into_iter().flatten() {
-        let name = names.iter().find(|(ours, _)| ours == key).map_or(key.as_str(), |(_, n)| *n);
-        out.insert(name.to_owned(), value.clone());
+        let name = match key.as_str() {
+            "hash" => "Hash",
+            "revision" => "Revision",
+            "totalKey" => "Keys",
+            "totalSize" => "Size",
+            "version" => "Version",
+            _ => {
+                ours.insert(key.clone(), value.clone());
+                continue;
+            }
+        };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        etcdutls.push(format!("\"{name}\" : {value}"));
     }
-    Value::Object(out)
+    (etcdutls, Value::Object(ours))
 }
 
 fn run_verify(global: &Global, args: &Verify) -> Outcome {

@@ -82,13 +82,18 @@ impl AlarmKind {
     }
 }
 
+/// Most roles of a user, or permissions of a role, that are kept; further ones are only checked.
+pub const ROW_ITEMS_MAX: usize = 10_000;
+
 /// An alarm that stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alarm {
     /// The member that raised it.
     pub member_id: MemberId,
     /// What it is about.
     pub kind: AlarmKind,
+    /// The row's key as it stands there: the alarm itself, not always in canonical form.
+    pub row_key: Vec<u8>,
     /// The first field that no known etcd writes.
     pub unknown_field: Option<u32>,
 }
@@ -117,21 +122,7 @@ impl Alarm {
             2 => AlarmKind::Corrupt,
             other => AlarmKind::Other(other),
         };
-        Ok(Self { member_id: MemberId(member), kind, unknown_field })
-    }
-
-    /// Encodes the row's key exactly as etcd does.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let kind = match self.kind {
-            AlarmKind::NoSpace => 1,
-            AlarmKind::Corrupt => 2,
-            AlarmKind::Other(number) => number,
-        };
-        let mut key = Vec::new();
-        pb::put_u64(&mut key, 1, self.member_id.0);
-        pb::put_u64(&mut key, 2, kind);
-        key
+        Ok(Self { member_id: MemberId(member), kind, row_key: key.to_vec(), unknown_field })
     }
 }
 
@@ -164,7 +155,12 @@ impl User {
             match field.number {
                 1 => name = field.bytes()?,
                 2 => user.has_password = !field.bytes()?.is_empty(),
-                3 => user.roles.push(text(field.bytes()?)),
+                3 => {
+                    let role = field.bytes()?;
+                    if user.roles.len() < ROW_ITEMS_MAX {
+                        user.roles.push(text(role));
+                    }
+                }
                 4 => {
                     for option in pb::fields(field.bytes()?) {
                         let option = option?;
@@ -219,7 +215,9 @@ impl Role {
                 1 => name = field.bytes()?,
                 2 => {
                     let permission = role.decode_permission(field.bytes()?)?;
-                    role.permissions.push(permission);
+                    if role.permissions.len() < ROW_ITEMS_MAX {
+                        role.permissions.push(permission);
+                    }
                 }
                 n => role.unknown_field = role.unknown_field.or(Some(n)),
             }

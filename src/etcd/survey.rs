@@ -26,15 +26,13 @@ use super::revision::RevisionKey;
 use super::rows::{self, Alarm, AlarmKind, Downgrade, Lease, Role, User};
 use super::schema::{self, Version};
 use crate::bolt::{At, Visit};
-use crate::format::finding::{Code, Finding, Place, bytes_text};
+use crate::format::finding::{Code, Finding, Place, bytes_text, short_key, short_path};
 
 /// Most members, alarms, leases, users or roles that a report holds.
 pub const KEPT_MAX: usize = 10_000;
 
 /// Longest text that a report takes from a row, in bytes.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// Longest part of a row's key that a finding holds, in bytes; more than is ever shown.
-const PLACE_KEY_BYTES_MAX: usize = 300;
 
 /// Makes a [`Report`] from the rows of one walk.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +107,10 @@ impl Survey {
         report.current_revision = report.revision.max(report.compact_revision()).max(1);
         for name in schema::BUCKETS.iter().filter(|name| !self.seen.contains(name)) {
             let detail = format!("there is no bucket {}", bytes_text(name));
-            report.findings.push(Finding::new(Code::BucketMissing, Place::default(), detail));
+            // Without these two a server has nothing to serve; the others it makes at start.
+            let is_needed = [schema::KEY, schema::META].contains(name);
+            let code = if is_needed { Code::BucketMissing } else { Code::BucketAbsent };
+            report.findings.push(Finding::new(code, Place::default(), detail));
         }
         if report.scheduled_compact_revision > report.finished_compact_revision {
             let detail =
@@ -178,12 +179,16 @@ impl Survey {
     }
 
     fn find(&mut self, code: Code, at: &At<'_>, key: &[u8], detail: String) {
-        let place = Place {
-            page: Some(at.page),
-            offset: Some(at.offset),
-            path: Vec::new(),
-            bucket: at.bucket.to_vec(),
-            key: Some(key.get(..PLACE_KEY_BYTES_MAX).unwrap_or(key).to_vec()),
+        let place = if self.report.findings.is_full() {
+            Place::default()
+        } else {
+            Place {
+                page: Some(at.page),
+                offset: Some(at.offset),
+                path: Vec::new(),
+                bucket: short_path(at.bucket),
+                key: Some(short_key(key)),
+            }
         };
         self.report.findings.push(Finding::new(code, place, detail));
     }

@@ -3,6 +3,8 @@
 //! Damage in a file is a finding, not an error. Codes never change meaning; `docs/FINDINGS.md`
 //! lists them and `tests/tidy.rs` holds the list and [`Code`] together.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -90,7 +92,7 @@ codes! {
     PageHuge = "BOLT024" Error "a page is larger than the limit for one read";
     ElementFlags = "BOLT025" Error "an element has unknown flags";
     PageRead = "BOLT026" Error "a page could not be read from the disk";
-    BucketMissing = "ETCD001" Error "a bucket that every etcd writes is not there";
+    BucketMissing = "ETCD001" Error "bucket `key` or `meta` is not there";
     BucketUnknown = "ETCD002" Warning "a bucket that no known etcd writes";
     MetaKeyUnknown = "ETCD003" Warning "a row in bucket meta or cluster that no known etcd writes";
     FieldUnknown = "ETCD004" Warning "a protobuf or JSON field that no known etcd writes";
@@ -116,6 +118,7 @@ codes! {
     BucketNested = "ETCD020" Warning "a bucket inside an etcd bucket, which no known etcd writes";
     DowngradePending = "ETCD021" Warning "a downgrade is in progress";
     AlarmUnknown = "ETCD022" Warning "an alarm type that no known etcd raises";
+    BucketAbsent = "ETCD024" Warning "a bucket that etcd makes at start is not there";
     LearnerInside = "ETCD023" Info "a member is a learner; restore makes voters only";
 }
 
@@ -216,6 +219,22 @@ impl Serialize for KeyRange {
     }
 }
 
+/// Most names of a bucket path, and most bytes of a name or key, that a finding keeps.
+const PLACE_NAMES_MAX: usize = 8;
+const PLACE_BYTES_MAX: usize = 512;
+
+/// Cuts a key to what a finding keeps, so that a thousand findings stay small.
+#[must_use]
+pub fn short_key(key: &[u8]) -> Vec<u8> {
+    key.get(..PLACE_BYTES_MAX).unwrap_or(key).to_vec()
+}
+
+/// Cuts a bucket path to what a finding keeps.
+#[must_use]
+pub fn short_path(path: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    path.iter().take(PLACE_NAMES_MAX).map(|name| short_key(name)).collect()
+}
+
 /// One thing that a check found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -253,8 +272,8 @@ pub struct Findings {
     kept: Vec<Finding>,
     limit: usize,
     left_out: u64,
-    worst: Option<Severity>,
-    unknown: bool,
+    /// Every code that was met, kept or not.
+    codes: BTreeSet<Code>,
 }
 
 impl Default for Findings {
@@ -267,14 +286,13 @@ impl Findings {
     /// Makes an empty collection that keeps at most `limit` findings.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
-        Self { kept: Vec::new(), limit, left_out: 0, worst: None, unknown: false }
+        Self { kept: Vec::new(), limit, left_out: 0, codes: BTreeSet::new() }
     }
 
     /// Adds a finding, or counts it when the limit is reached.
     pub fn push(&mut self, finding: Finding) {
-        self.worst = self.worst.max(Some(finding.severity));
-        self.unknown |= finding.code.is_unknown();
-        if self.kept.len() < self.limit {
+        self.codes.insert(finding.code);
+        if !self.is_full() {
             self.kept.push(finding);
         } else {
             self.left_out = self.left_out.saturating_add(1);
@@ -284,8 +302,7 @@ impl Findings {
     /// Adds all findings of another collection.
     pub fn append(&mut self, other: Self) {
         self.left_out = self.left_out.saturating_add(other.left_out);
-        self.worst = self.worst.max(other.worst);
-        self.unknown |= other.unknown;
+        self.codes.extend(other.codes);
         for finding in other.kept {
             self.push(finding);
         }
@@ -303,22 +320,38 @@ impl Findings {
         self.left_out
     }
 
+    /// Tells whether further findings are only counted, so that their places need not be made.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.kept.len() >= self.limit
+    }
+
+    /// Returns every code that was met, also of findings that were only counted.
+    pub fn codes(&self) -> impl Iterator<Item = Code> {
+        self.codes.iter().copied()
+    }
+
+    /// Returns the codes met that mean damage.
+    pub fn errors(&self) -> impl Iterator<Item = Code> {
+        self.codes().filter(|code| code.severity() == Severity::Error)
+    }
+
     /// Tells whether any finding means damage.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.worst == Some(Severity::Error)
+        self.errors().next().is_some()
     }
 
     /// Tells whether anything unknown was met.
     #[must_use]
     pub fn has_unknown(&self) -> bool {
-        self.unknown
+        self.codes().any(Code::is_unknown)
     }
 
-    /// Tells whether a code is among the kept findings.
+    /// Tells whether a code was met.
     #[must_use]
     pub fn has(&self, code: Code) -> bool {
-        self.kept.iter().any(|finding| finding.code == code)
+        self.codes.contains(&code)
     }
 }
 

@@ -75,6 +75,14 @@ pub enum MetaError {
     PageSize,
 }
 
+impl MetaError {
+    /// Tells whether the page began as a meta does, so that it was one.
+    #[must_use]
+    pub fn has_magic(self) -> bool {
+        matches!(self, Self::Version | Self::Checksum | Self::PageSize)
+    }
+}
+
 impl Meta {
     /// Decodes a page that begins at `bytes[0]`; only its first 80 bytes are looked at.
     ///

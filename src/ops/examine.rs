@@ -113,14 +113,16 @@ impl Examined {
     #[must_use]
     pub fn records_damaged(&self) -> bool {
         let Some(rows) = &self.rows else { return false };
-        if rows.findings.left_out() > 0 {
-            return rows.findings.has_errors();
-        }
-        let mut errors = rows.findings.kept().iter().filter(|finding| {
-            finding.severity == crate::format::finding::Severity::Error
-                && finding.code != Code::AlarmCorrupt
-        });
-        errors.next().is_some()
+        rows.findings.errors().any(|code| code != Code::AlarmCorrupt)
+    }
+
+    /// Tells whether rows are damaged in a way that a restore cannot carry over: anything but
+    /// revisions that are missing from a key's history.
+    #[must_use]
+    pub fn records_unreadable(&self) -> bool {
+        let Some(rows) = &self.rows else { return true };
+        let known = [Code::AlarmCorrupt, Code::RecordChain];
+        rows.findings.errors().any(|code| !known.contains(&code))
     }
 
     /// Tells whether the file holds something that this version does not know.
@@ -151,8 +153,11 @@ impl Examined {
         let now = open.and_then(|file| file.metadata().ok()).map(|meta| Stamp::of(&meta));
         if now.is_some_and(|now| now != self.stamp) {
             let message = format!("{} changed while it was read", self.path.display());
-            return Err(Error::new(super::ExitCode::Damage, message)
-                .hint("copy the file to a place that nobody writes to, and run this again"));
+            let finding = Finding::new(Code::FileChanged, Place::default(), message.clone());
+            let mut error = Error::new(super::ExitCode::Damage, message)
+                .hint("copy the file to a place that nobody writes to, and run this again");
+            error.findings.push(finding);
+            return Err(error);
         }
         Ok(())
     }
@@ -319,6 +324,8 @@ fn not_a_database(
         (Code::FileWrapped, detail)
     } else if let Some(verdict) = text_marks(source)?.verdict() {
         (Code::FileMangled, format!("{verdict}; copy the file again in binary mode"))
+    } else if matches!(error, bolt::Error::NoMeta(a, b) if a.has_magic() || b.has_magic()) {
+        (Code::MetaNone, error.to_string())
     } else if examined.size_bytes < 8192 {
         (
             Code::FileForeign,

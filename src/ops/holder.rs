@@ -33,9 +33,18 @@ pub fn in_use(file: &File, path: &Path) -> Error {
 }
 
 /// Finds who has a member directory open: its db or any of its WAL segments.
+///
+/// The db's lock is tried, since `/proc/locks` hides what other pid namespaces hold (a container
+/// on the same host path); it serves to name the holder, and to find locks on WAL segments.
 #[must_use]
 pub fn of_member_dir(member: &Path) -> Option<String> {
     let db = member.join("snap").join("db");
+    if let Ok(file) = File::open(&db)
+        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    {
+        let who = file.metadata().ok().and_then(|meta| find(meta.dev(), meta.ino()));
+        return Some(who.unwrap_or_else(|| "another process".into()));
+    }
     let mut files = vec![db];
     if let Ok(entries) = fs::read_dir(member.join("wal")) {
         files.extend(entries.flatten().map(|entry| entry.path()));

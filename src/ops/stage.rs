@@ -13,7 +13,7 @@
 //! dot-named folder inside and `member` is renamed last.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::{Error, ExitCode, clock, holder};
 
 const MARK: &str = ".etcdkit-";
+/// Stands in a temporary as long as it may be thrown away. A run that is killed while it swaps a
+/// new directory with an old one leaves the old one under a temporary's name: without this file it
+/// is never removed.
+const STAGE_FILE: &str = ".etcdkit-stage";
 
 /// What stands at the target before anything is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +60,8 @@ impl Target {
     pub fn inspect(path: &Path, force: bool) -> Result<Self, Error> {
         let io = |error: io::Error| Error::io(&error, "look at", path);
         let path = std::path::absolute(path).map_err(io)?;
-        if path.file_name().is_none() {
+        let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
+        if path.file_name().is_none() || climbs {
             return Err(Error::refused(format!("{} cannot be a data directory", path.display())));
         }
         let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -91,13 +96,16 @@ impl Target {
         Ok(target)
     }
 
+    fn not_in_use(&self) -> Result<(), Error> {
+        let Some(who) = holder::of_member_dir(&self.path.join("member")) else { return Ok(()) };
+        let message = format!("{} is in use by {who}", self.path.display());
+        Err(Error::new(ExitCode::InUse, message)
+            .hint("stop that etcd first, or restore into another directory"))
+    }
+
     fn may_replace(&self, force: bool) -> Result<(), Error> {
         let Found::Occupied(names) = &self.found else { return Ok(()) };
-        if let Some(who) = holder::of_member_dir(&self.path.join("member")) {
-            let message = format!("{} is in use by {who}", self.path.display());
-            return Err(Error::new(ExitCode::InUse, message)
-                .hint("stop that etcd first, or restore into another directory"));
-        }
+        self.not_in_use()?;
         if force {
             return Ok(());
         }
@@ -112,6 +120,18 @@ impl Target {
         Err(Error::refused(message)
             .hint("choose a --data-dir that does not exist yet")
             .hint("or --force, which moves what is there aside and deletes nothing"))
+    }
+
+    /// Names that [`Stage::publish`] moves aside.
+    #[must_use]
+    pub fn in_the_way(&self) -> Vec<String> {
+        match &self.found {
+            Found::Occupied(names) if self.is_mount => {
+                names.iter().filter(|name| *name == "member").cloned().collect()
+            }
+            Found::Occupied(names) => names.clone(),
+            Found::Absent | Found::Empty => Vec::new(),
+        }
     }
 
     /// What stands there now.
@@ -170,10 +190,12 @@ impl Target {
         if !inside {
             let missing: Vec<_> = parent.ancestors().take_while(|path| !path.exists()).collect();
             for path in missing.into_iter().rev() {
-                fs::DirBuilder::new()
-                    .mode(0o700)
-                    .create(path)
-                    .map_err(|error| Error::io(&error, "make", path))?;
+                // Whoever etcd runs as must be able to pass through.
+                let done = fs::DirBuilder::new().mode(0o755).create(path);
+                if let Err(error) = done {
+                    remove_empty(&made);
+                    return Err(Error::io(&error, "make", path));
+                }
                 made.push(path.to_owned());
             }
         }
@@ -187,12 +209,24 @@ impl Target {
                 remove_empty(&made);
                 Error::io(&error, "make a folder in", folder)
             })?;
-        // The lock says that we live; it goes with us, however we end.
-        let lock = File::open(temporary.path())
-            .map_err(|error| Error::io(&error, "open", temporary.path()))?;
-        // A file system without locks loses only the removal of dead temporaries.
-        let _ = lock.try_lock();
-        Ok(Stage { target: self, inside, temporary: Some(temporary), made, _lock: lock })
+        let mut stage =
+            Stage { target: self, inside, temporary: Some(temporary), made, lock: None };
+        // The lock says that we live; it goes with us, however we end. Another run that looks for
+        // dead temporaries holds it for a moment.
+        let path = stage.path().to_owned();
+        let lock = File::open(&path).map_err(|error| Error::io(&error, "open", &path))?;
+        let mut tries = 50;
+        while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+            tries -= 1;
+            if tries == 0 {
+                return Err(Error::new(ExitCode::InUse, format!("{} is locked", path.display())));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        stage.lock = Some(lock);
+        let mark = path.join(STAGE_FILE);
+        File::create_new(&mark).map_err(|error| Error::io(&error, "make", &mark))?;
+        Ok(stage)
     }
 }
 
@@ -205,7 +239,11 @@ fn dead_stages(folder: &Path, prefix: &str) -> Vec<PathBuf> {
         let tail = name.strip_prefix(prefix).unwrap_or_default();
         tail.len() == 6 && tail.chars().all(|c| c.is_ascii_alphanumeric())
     });
-    let dead = |path: &PathBuf| File::open(path).is_ok_and(|file| file.try_lock().is_ok());
+    let dead = |path: &PathBuf| {
+        let is_stage = path.join(STAGE_FILE).exists()
+            || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        is_stage && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    };
     ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
         .filter(dead)
@@ -226,7 +264,8 @@ pub struct Stage {
     inside: bool,
     temporary: Option<tempfile::TempDir>,
     made: Vec<PathBuf>,
-    _lock: File,
+    /// Held while the directory is being built.
+    lock: Option<File>,
 }
 
 /// What publishing did.
@@ -234,6 +273,8 @@ pub struct Stage {
 pub struct Published {
     /// Where what was there stands now.
     pub moved_aside: Option<PathBuf>,
+    /// What failed after the directory was in place.
+    pub warnings: Vec<String>,
 }
 
 impl Stage {
@@ -250,33 +291,31 @@ impl Stage {
     /// # Errors
     /// A rename failed; everything is as it was.
     pub fn publish(mut self, wal: Option<(&Path, &Path)>) -> Result<Published, Error> {
-        let mut published = Published::default();
         let target = self.target.path.clone();
-        let aside = self.move_aside()?;
-        let undo_aside = |aside: &[(PathBuf, PathBuf)]| {
-            for (from, to) in aside.iter().rev() {
-                let _ = rename_new(to, from);
+        // Opened before anything is renamed: what cannot be synced is found out while it is early.
+        let mut sync = Vec::new();
+        let made = self.made.iter().filter_map(|path| path.parent());
+        let wal_parent = wal.and_then(|(_, to)| to.parent());
+        for folder in made.chain(target.parent()).chain(wal_parent) {
+            sync.push(File::open(folder).map_err(|error| Error::io(&error, "open", folder))?);
+        }
+        if matches!(self.target.found, Found::Occupied(_)) {
+            self.target.not_in_use()?;
+        }
+        if let Some((from, to)) = wal {
+            rename_new(from, to)
+                .map_err(|error| Error::io(&error, "rename the WAL directory to", to))?;
+        }
+        let moved_aside = match self.swap_in() {
+            Ok(moved_aside) => moved_aside,
+            Err(error) => {
+                if let Some((from, to)) = wal {
+                    let _ = rename_new(to, from);
+                }
+                return Err(Error::io(&error, "rename the restored directory to", &target));
             }
         };
-        if let Some((from, to)) = wal
-            && let Err(error) = rename_new(from, to)
-        {
-            undo_aside(&aside);
-            return Err(Error::io(&error, "rename the WAL directory to", to));
-        }
-        let renamed = if self.inside {
-            rename_new(&self.path().join("member"), &target.join("member"))
-        } else {
-            rename_new(self.path(), &target)
-        };
-        if let Err(error) = renamed {
-            if let Some((from, to)) = wal {
-                let _ = rename_new(to, from);
-            }
-            undo_aside(&aside);
-            return Err(Error::io(&error, "rename the restored directory to", &target));
-        }
-        // From here on the target is there, whatever else happens.
+        // From here on the target is there, whatever else happens: what fails is a warning.
         self.made.clear();
         if let Some(temporary) = self.temporary.take() {
             if self.inside {
@@ -286,50 +325,83 @@ impl Stage {
                 let _ = temporary.keep();
             }
         }
-        published.moved_aside = aside.first().map(|(_, to)| to.clone());
-        for folder in [Some(target.as_path()), target.parent()].into_iter().flatten() {
-            sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
-        }
-        if let Some((_, to)) = wal
-            && let Some(folder) = to.parent()
-        {
-            sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
+        let mut published = Published { moved_aside, warnings: Vec::new() };
+        let own = File::open(&target);
+        for file in sync.into_iter().map(Ok).chain([own]) {
+            if let Err(error) = file.and_then(|file| file.sync_all()) {
+                published.warnings.push(format!(
+                    "{} is in place, but a folder could not be synced: {error}; run sync",
+                    target.display()
+                ));
+            }
         }
         Ok(published)
     }
 
-    /// Moves what is in the way aside: pairs of where it was and where it is now.
-    fn move_aside(&self) -> Result<Vec<(PathBuf, PathBuf)>, Error> {
-        let Found::Occupied(names) = &self.target.found else { return Ok(Vec::new()) };
-        let stamp = clock::compact();
-        let name_aside = |path: &Path| {
-            let named = |end: &str| {
-                let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
-                name.push(format!(".before-{stamp}{end}"));
-                path.with_file_name(name)
-            };
-            // Two runs in one second must not want the same name.
-            let names = (2..100).map(|n| named(&format!("-{n}")));
-            let mut names = std::iter::once(named("")).chain(names);
-            names.find(|path| fs::symlink_metadata(path).is_err()).unwrap_or_else(|| named(""))
-        };
-        let mut moved: Vec<(PathBuf, PathBuf)> = Vec::new();
-        let targets = if self.inside {
+    /// Gives the built directory its name; returns where what was there stands now.
+    fn swap_in(&self) -> io::Result<Option<PathBuf>> {
+        let target = &self.target.path;
+        if self.inside {
             // A mount point stays; only what a new member collides with is moved.
-            let member = self.target.path.join("member");
-            if names.iter().any(|name| name == "member") { vec![member] } else { Vec::new() }
-        } else {
-            vec![self.target.path.clone()]
-        };
-        for from in targets {
-            let to = name_aside(&from);
-            if let Err(error) = rename_new(&from, &to) {
-                return Err(Error::io(&error, "move aside", &from));
+            let member = target.join("member");
+            let aside = match self.target.in_the_way().is_empty() {
+                true => None,
+                false => Some(aside_name(&member)),
+            };
+            if let Some(aside) = &aside {
+                rename_new(&member, aside)?;
             }
-            moved.push((from, to));
+            return match (rename_new(&self.path().join("member"), &member), aside) {
+                (Ok(()), aside) => Ok(aside),
+                (Err(error), Some(aside)) => {
+                    let _ = rename_new(&aside, &member);
+                    Err(error)
+                }
+                (Err(error), None) => Err(error),
+            };
         }
-        Ok(moved)
+        fs::remove_file(self.path().join(STAGE_FILE))?;
+        sync_dir(self.path())?;
+        if !matches!(self.target.found, Found::Occupied(_)) {
+            rename_new(self.path(), target)?;
+            return Ok(None);
+        }
+        let aside = aside_name(target);
+        // One step, so that there is a directory at every moment; then the old one, which has the
+        // temporary's name now, gets a name that says what it is.
+        match renameat_with(CWD, self.path(), CWD, target, RenameFlags::EXCHANGE) {
+            Ok(()) => {
+                if let Err(error) = rename_new(self.path(), &aside) {
+                    let _ = renameat_with(CWD, self.path(), CWD, target, RenameFlags::EXCHANGE);
+                    return Err(error);
+                }
+            }
+            Err(
+                rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP,
+            ) => {
+                rename_new(target, &aside)?;
+                if let Err(error) = rename_new(self.path(), target) {
+                    let _ = rename_new(&aside, target);
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(aside))
     }
+}
+
+/// Makes the name under which something is kept that was in the way.
+fn aside_name(path: &Path) -> PathBuf {
+    let stamp = clock::compact();
+    let named = |end: &str| {
+        let mut name = path.file_name().map_or_else(OsString::new, OsString::from);
+        name.push(format!(".before-{stamp}{end}"));
+        path.with_file_name(name)
+    };
+    // Two runs in one second must not want the same name.
+    let mut names = std::iter::once(named("")).chain((2..100).map(|n| named(&format!("-{n}"))));
+    names.find(|path| fs::symlink_metadata(path).is_err()).unwrap_or_else(|| named(""))
 }
 
 impl Drop for Stage {
@@ -444,7 +516,13 @@ mod tests {
     fn dead_temporaries_are_removed_and_living_ones_kept() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
-        fs::create_dir(folder.path().join(".data.etcdkit-AbC123")).unwrap();
+        let dead = folder.path().join(".data.etcdkit-AbC123");
+        fs::create_dir(&dead).unwrap();
+        File::create(dead.join(STAGE_FILE)).unwrap();
+        File::create(dead.join("half")).unwrap();
+        // An old data directory that a killed swap left under a temporary's name.
+        let old = folder.path().join(".data.etcdkit-OlDoLd");
+        fs::create_dir_all(old.join("member")).unwrap();
         fs::create_dir(folder.path().join(".data.etcdkit-other-name")).unwrap();
         let living = Target::inspect(&path, false).unwrap().stage().unwrap();
         assert!(!folder.path().join(".data.etcdkit-AbC123").exists());
@@ -454,7 +532,7 @@ mod tests {
         assert!(living.path().exists());
         drop(second);
         drop(living);
-        assert_eq!(names(folder.path()), [".data.etcdkit-other-name"]);
+        assert_eq!(names(folder.path()), [".data.etcdkit-OlDoLd", ".data.etcdkit-other-name"]);
     }
 
     #[test]

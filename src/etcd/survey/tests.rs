@@ -54,7 +54,7 @@ fn codes(report: &Report) -> Vec<&'static str> {
         .findings
         .kept()
         .iter()
-        .filter(|finding| finding.code != Code::BucketMissing)
+        .filter(|finding| ![Code::BucketMissing, Code::BucketAbsent].contains(&finding.code))
         .map(|finding| finding.code.id())
         .collect()
 }

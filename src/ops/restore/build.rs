@@ -13,7 +13,7 @@ use crate::bolt::walk::walk;
 use crate::bolt::{At, File, Visit};
 use crate::etcd::restore_log::RestoreLog;
 use crate::etcd::survey::Survey;
-use crate::format::finding::{Code, Severity};
+use crate::format::finding::Code;
 use crate::ops::stage::{self, Stage, Target, sync_dir};
 use crate::ops::{Error, ExitCode, Progress, status};
 
@@ -84,6 +84,10 @@ pub(super) fn build(
 
     report.changes = copied.changes;
     report.rows_copied = copied.rows;
+    for warning in published.warnings {
+        progress.note(&format!("warning: {warning}"));
+        report.warnings.push(warning);
+    }
     report.moved_aside = published.moved_aside.map(|path| path.display().to_string());
     report.status_hash = Some(copied.written_sum);
     Ok(())
@@ -172,11 +176,11 @@ fn check(plan: &Plan, path: &Path, copied: &Copied, progress: &dyn Progress) -> 
         return Err(Error::interrupted());
     }
     let rows = listen.0.finish();
-    let mut findings = walked.findings.kept().iter().chain(rows.findings.kept());
-    let damage = findings
-        .find(|finding| finding.severity == Severity::Error && finding.code != Code::AlarmCorrupt);
-    if let Some(finding) = damage {
-        return Err(wrong(&finding.detail));
+    // What the snapshot itself was accepted with may stand in the copy, and nothing else.
+    let accepted: Vec<Code> = plan.rows()?.findings.errors().collect();
+    let new_damage = rows.findings.errors().find(|code| !accepted.contains(code));
+    if let Some(code) = walked.findings.errors().next().or(new_damage) {
+        return Err(wrong(code.meaning()));
     }
     let mut members = rows.members.clone();
     members.sort_by_key(|member| member.id);

@@ -17,8 +17,6 @@ use crate::ops::{Error, clock};
 pub const MARGIN: i64 = 1_000_000_000;
 /// First revision that is too high: 2^53.
 pub const LIMIT: i64 = 1 << 53;
-/// Why there is no bump, where nothing is lost by it.
-const NO_BUMP: &str = "--no-bump";
 /// 2025-01-01 and 2100-01-01 in milliseconds: a clock outside of these is no evidence.
 const CLOCK_PLAUSIBLE_MS: std::ops::Range<i64> = 1_735_689_600_000..4_102_444_800_000;
 
@@ -56,6 +54,9 @@ pub struct Bump {
     pub bump: i64,
     /// Everything below the new revision counts as compacted.
     pub mark_compacted: bool,
+    /// Revisions may be served a second time, which a person must hear.
+    #[serde(skip)]
+    pub goes_back: bool,
     /// Why, for people.
     pub why: String,
     /// What was known.
@@ -71,14 +72,6 @@ pub struct Inside {
     pub current: i64,
     /// A Kubernetes API server wrote it.
     pub is_kubernetes: bool,
-}
-
-impl Bump {
-    /// Tells whether revisions may be served a second time, which a person must hear.
-    #[must_use]
-    pub fn goes_back(&self) -> bool {
-        self.bump == 0 && self.why.starts_with(NO_BUMP) && self.why != NO_BUMP
-    }
 }
 
 /// Decides the revision.
@@ -112,9 +105,11 @@ fn decide_at(
                 "--no-bump: what was served above revision {old} will be served again with other \
                  data; restart every client that watches"
             ),
-            None => NO_BUMP.into(),
+            None => "--no-bump".into(),
         };
-        return Ok(Bump { old, new: old, bump: 0, mark_compacted: false, why, evidence });
+        let goes_back = inside.is_kubernetes || known.is_some_and(|known| known > old);
+        let (new, bump) = (old, 0);
+        return Ok(Bump { old, new, bump, mark_compacted: false, goes_back, why, evidence });
     }
     if let Some(known) = known.filter(|known| *known >= LIMIT - MARGIN) {
         let message = format!("a known revision of {known} leaves no room below 2^53");
@@ -125,9 +120,11 @@ fn decide_at(
     if let Some(text) = &wanted.bump {
         return explicit(text, inside, known, evidence);
     }
-    if !inside.is_kubernetes && !wanted.mark_compacted && known.is_none() {
+    let newer = known.is_some_and(|known| known > old);
+    if !inside.is_kubernetes && !wanted.mark_compacted && !newer {
         let why = "not a Kubernetes keyspace, and no newer revision is known".into();
-        return Ok(Bump { old, new: old, bump: 0, mark_compacted: false, why, evidence });
+        let (new, bump) = (old, 0);
+        return Ok(Bump { old, new, bump, mark_compacted: false, goes_back: false, why, evidence });
     }
     let mut new = old.saturating_add(MARGIN);
     let mut why = format!("the snapshot's revision {old} + 10^9");
@@ -152,7 +149,7 @@ fn decide_at(
         return Err(too_high(new, inside));
     }
     let bump = new.saturating_sub(inside.last);
-    Ok(Bump { old, new, bump, mark_compacted: true, why, evidence })
+    Ok(Bump { old, new, bump, mark_compacted: true, goes_back: false, why, evidence })
 }
 
 fn explicit(
@@ -178,10 +175,11 @@ fn explicit(
     };
     let new = inside.last.saturating_add(bump);
     let floor = known.unwrap_or(0).max(inside.current);
-    if new < floor {
-        let least = floor.saturating_sub(inside.last);
+    // Equal is too low already: a watcher that saw `floor` goes on at the next one, unwarned.
+    if new <= floor {
+        let least = floor.saturating_sub(inside.last).saturating_add(1);
         let message = format!(
-            "--bump-revision {bump} gives revision {new}, below {floor}, which is known to have \
+            "--bump-revision {bump} gives revision {new}, not above {floor}, which is known to have \
              been served"
         );
         return Err(Error::refused(message)
@@ -189,7 +187,8 @@ fn explicit(
             .hint("or leave it out: a safe one is computed"));
     }
     let why = "--bump-revision; it marks everything below as compacted too".into();
-    Ok(Bump { old: inside.current, new, bump, mark_compacted: true, why, evidence })
+    let old = inside.current;
+    Ok(Bump { old, new, bump, mark_compacted: true, goes_back: false, why, evidence })
 }
 
 fn too_high(new: i64, inside: Inside) -> Error {
@@ -241,6 +240,7 @@ mod tests {
     fn others_keep_their_revision_unless_told() {
         let plain = Inside { is_kubernetes: false, ..KUBERNETES };
         assert_eq!(decide_at(&Wanted::default(), plain, vec![], NOW).unwrap().new, 296);
+        assert_eq!(decide_at(&Wanted::default(), plain, known(296), NOW).unwrap().new, 296);
         assert_eq!(decide_at(&Wanted::default(), plain, known(400), NOW).unwrap().new, NOW);
         let marked = Wanted { mark_compacted: true, ..Wanted::default() };
         assert_eq!(decide_at(&marked, plain, vec![], NOW).unwrap().new, NOW);
@@ -263,8 +263,9 @@ mod tests {
     fn nothing_goes_below_what_is_known() {
         let error = decide_at(&bump("100"), KUBERNETES, known(1000), NOW).unwrap_err();
         assert_eq!(error.code, ExitCode::Refused);
-        assert_eq!(error.hints[0], "--bump-revision 704 or more");
-        assert_eq!(decide_at(&bump("704"), KUBERNETES, known(1000), NOW).unwrap().new, 1000);
+        assert_eq!(error.hints[0], "--bump-revision 705 or more");
+        assert!(decide_at(&bump("704"), KUBERNETES, known(1000), NOW).is_err());
+        assert_eq!(decide_at(&bump("705"), KUBERNETES, known(1000), NOW).unwrap().new, 1001);
         let none = Wanted { no_bump: true, ..Wanted::default() };
         assert_eq!(decide_at(&none, KUBERNETES, known(1000), NOW).unwrap().new, 296);
         let error = decide_at(&Wanted::default(), KUBERNETES, known(LIMIT), NOW).unwrap_err();

@@ -91,6 +91,9 @@ pub fn decide(
     Ok(Identity { name, cluster, token, token_is_fresh, source, member_id, cluster_id, members })
 }
 
+/// Most members that commands are printed for: each names all of them.
+const HOSTS_MAX: usize = 32;
+
 /// One host of a cluster that is restored host by host.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
@@ -116,8 +119,11 @@ pub fn per_host(
         "{who} {count} members: each must be restored with the same token and the same revision, \
          or they form a cluster that looks healthy and is split for ever"
     );
-    let initial_cluster = cluster.to_string();
     let mut error = Error::refused(message);
+    if count > HOSTS_MAX {
+        return error.hint("that many are no etcd cluster: check the snapshot and the flags");
+    }
+    let initial_cluster = cluster.to_string();
     for (name, urls) in &cluster.members {
         let peer_urls = urls.join(",");
         let host = Host { name, peer_urls: &peer_urls, initial_cluster: &initial_cluster, token };

@@ -29,7 +29,7 @@ use std::time::Instant;
 pub use report::{Report, Step};
 
 use super::examine::{Examined, Level, Seal, examine};
-use super::stage::{self, Target};
+use super::stage::Target;
 use super::{Error, ExitCode, Progress, audit, shell_word, status};
 use crate::etcd::rows::AlarmKind;
 use crate::etcd::schema;
@@ -148,8 +148,9 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
             dead.display()
         ));
     }
-    if let stage::Found::Occupied(names) = target.found() {
-        warnings.push(format!("moved aside with the old directory: {}", names.join(", ")));
+    let in_the_way = target.in_the_way();
+    if !in_the_way.is_empty() {
+        warnings.push(format!("moved aside: {}", in_the_way.join(", ")));
     }
     let examined = examine(&options.snapshot, Level::Full, progress)?;
     gate(options, &examined, &mut warnings)?;
@@ -178,7 +179,7 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
         let who = "no revision is given, and --initial-cluster names";
         return Err(identity::per_host(&identity.cluster, &identity.token, &commands, who));
     }
-    if bump.goes_back() {
+    if bump.goes_back {
         warnings.push(bump.why.clone());
     }
     for learner in rows.members.iter().filter(|member| member.is_learner) {
@@ -214,27 +215,22 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
             examined.sha256
         )));
     }
-    let other_damage = examined.findings.kept().iter().any(|finding| {
-        finding.severity == crate::format::finding::Severity::Error
-            && finding.code != Code::SealBroken
-    });
-    if !examined.tree_is_whole() || examined.records_damaged() || other_damage {
+    let other_damage = examined.findings.errors().any(|code| code != Code::SealBroken);
+    if !examined.tree_is_whole() || examined.records_unreadable() || other_damage {
         return Err(status::damaged(examined));
     }
-    if examined.pages_damaged() {
+    // What is left can be read whole; the last backup of a lost cluster may be restored with it.
+    let milder = [
+        (examined.pages_damaged(), "THE FREELIST IS DAMAGED", "every row can be read"),
+        (examined.records_damaged(), "REVISIONS ARE MISSING", "the rows that are there are whole"),
+    ];
+    for (_, what, but) in milder.into_iter().filter(|(is_so, ..)| *is_so) {
         if options.accept_damaged.is_none() {
-            return Err(status::damaged(examined)
-                .hint(
-                    "only the freelist is damaged: every row can be read, and a restore writes \
-                       it anew",
-                )
-                .hint(format!(
-                    "if there is no other backup: \
-                               --accept-damaged={}",
-                    examined.sha256
-                )));
+            return Err(status::damaged(examined).hint("use another backup if there is one").hint(
+                format!("if it is the only one left: --accept-damaged={} ({but})", examined.sha256),
+            ));
         }
-        warnings.push("THE FREELIST IS DAMAGED AND WAS ACCEPTED: every row could be read".into());
+        warnings.push(format!("{what} AND THAT WAS ACCEPTED: {but}"));
     }
     match &examined.seal {
         Seal::Good => {}
@@ -353,13 +349,13 @@ fn plan_rows(options: &Options, plan: &mut Plan) -> Result<(), Error> {
         }
         let exists = plan.identity.members.iter().any(|member| member.id == alarm.member_id);
         if alarm.kind == AlarmKind::NoSpace && !exists && !options.keep_alarms {
-            dropped.push((text, *alarm));
+            dropped.push((text, alarm.clone()));
         } else {
             kept.push(text);
         }
     }
     for (_, alarm) in &dropped {
-        edits.drop_row(schema::ALARM, &alarm.encode());
+        edits.drop_row(schema::ALARM, &alarm.row_key);
     }
     plan.edits = edits;
     plan.alarms_dropped = dropped.into_iter().map(|(text, _)| text).collect();
@@ -400,6 +396,9 @@ fn command_of(options: &Options, host: &Host<'_>, bump: &Bump) -> Vec<String> {
     flag("data-dir", &options.data_dir.display().to_string());
     if let Some(wal) = &options.wal_dir {
         flag("wal-dir", &wal.display().to_string());
+    }
+    if let Some(manifest) = &options.manifest {
+        flag("manifest", &manifest.display().to_string());
     }
     flag("name", host.name);
     flag("initial-cluster", host.initial_cluster);

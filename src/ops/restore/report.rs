@@ -9,7 +9,7 @@ use super::bump::Bump;
 use super::compat::{self, Boot};
 use super::rows::Change;
 use super::{Options, Plan};
-use crate::ops::verify::{self, Verdict};
+use crate::ops::verify;
 use crate::ops::{Error, shell_line, shell_word, status};
 
 /// How long a step took.
@@ -91,8 +91,6 @@ impl Report {
         let rows = plan.rows()?;
         let identity = &plan.identity;
         let verified = verify::judge(&plan.examined, options.skip_hash_check);
-        let accepted = options.accept_damaged.is_some();
-        let verdict = if accepted { Verdict::Damaged } else { verified.verdict };
         let snapshot = json!({
             "file": plan.examined.path.display().to_string(),
             "size_bytes": plan.examined.size_bytes,
@@ -100,7 +98,7 @@ impl Report {
             "trailer": verified.trailer,
             "pages": verified.pages,
             "records": verified.records,
-            "verdict": verdict,
+            "verdict": verified.verdict,
             "keys": rows.live_keys,
             "kubernetes": rows.is_kubernetes,
             "members": status::members(rows),
@@ -170,7 +168,7 @@ fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
     let identity = &plan.identity;
     let mut lines = Vec::new();
     let target = plan.target.path().display().to_string();
-    if options.force {
+    if !plan.target.in_the_way().is_empty() {
         lines.push(format!(
             "mv {} {}",
             shell_word(&target),
@@ -203,7 +201,9 @@ fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
     }
     lines.push(shell_line(&words));
     if let Some((uid, gid)) = plan.owner {
-        lines.push(format!("chown -R {uid}:{gid} {}", shell_word(&target)));
+        let wal = plan.wal_dir.as_ref().map(|wal| shell_word(&wal.display().to_string()));
+        let wal = wal.map(|wal| format!(" {wal}")).unwrap_or_default();
+        lines.push(format!("chown -R {uid}:{gid} {}{wal}", shell_word(&target)));
     }
     if !plan.alarms_dropped.is_empty() {
         lines.push("etcdctl alarm disarm    # once the restored member runs".into());
