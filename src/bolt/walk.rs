@@ -493,14 +493,15 @@ impl Walker<'_> {
             Ok(page) => page,
             Err(error) => return self.push(fault(error.detail)),
         };
-        for part in id..id.saturating_add(page.span()) {
-            self.reached.set(part);
-        }
-        self.out.freelist_pages = page.span();
+        // A page of another kind is not claimed for the freelist: the tree may have it.
         let ids = match freelist::decode(page.bytes()) {
             Ok(ids) => ids,
             Err(error) => return self.push(fault(error.to_string())),
         };
+        for part in id..id.saturating_add(page.span()) {
+            self.reached.set(part);
+        }
+        self.out.freelist_pages = page.span();
         for free in ids {
             if free < 2 || free >= self.file.meta.high_water_mark {
                 let detail = format!("the freelist names page {free}, which cannot be free");

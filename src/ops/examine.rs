@@ -116,15 +116,6 @@ impl Examined {
         rows.findings.errors().any(|code| code != Code::AlarmCorrupt)
     }
 
-    /// Tells whether rows are damaged in a way that a restore cannot carry over: anything but
-    /// revisions that are missing from a key's history.
-    #[must_use]
-    pub fn records_unreadable(&self) -> bool {
-        let Some(rows) = &self.rows else { return true };
-        let known = [Code::AlarmCorrupt, Code::RecordChain];
-        rows.findings.errors().any(|code| !known.contains(&code))
-    }
-
     /// Tells whether the file holds something that this version does not know.
     #[must_use]
     pub fn has_unknown(&self) -> bool {

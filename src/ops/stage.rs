@@ -48,6 +48,7 @@ pub struct Target {
     owner: Option<(u32, u32)>,
     is_mount: bool,
     dead: Vec<PathBuf>,
+    left_alone: Vec<PathBuf>,
 }
 
 impl Target {
@@ -65,9 +66,15 @@ impl Target {
             return Err(Error::refused(format!("{} cannot be a data directory", path.display())));
         }
         let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
-        let mut target =
-            Self { path, found: Found::Absent, owner: None, is_mount: false, dead: Vec::new() };
-        target.dead = dead_stages(&parent, &target.prefix());
+        let mut target = Self {
+            path,
+            found: Found::Absent,
+            owner: None,
+            is_mount: false,
+            dead: Vec::new(),
+            left_alone: Vec::new(),
+        };
+        (target.dead, target.left_alone) = dead_stages(&parent, &target.prefix());
         match fs::symlink_metadata(&target.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(target),
             Err(error) => return Err(io(error)),
@@ -82,7 +89,9 @@ impl Target {
         }
         target.owner = Some((meta.uid(), meta.gid()));
         target.is_mount = fs::metadata(&parent).is_ok_and(|above| above.dev() != meta.dev());
-        target.dead.extend(dead_stages(&target.path, MARK));
+        let (dead, left_alone) = dead_stages(&target.path, MARK);
+        target.dead.extend(dead);
+        target.left_alone.extend(left_alone);
         let mut names = Vec::new();
         for entry in fs::read_dir(&target.path).map_err(io)? {
             let entry = entry.map_err(io)?;
@@ -158,6 +167,12 @@ impl Target {
         &self.dead
     }
 
+    /// Folders with a temporary's name that may hold data which a killed swap moved there.
+    #[must_use]
+    pub fn left_alone(&self) -> &[PathBuf] {
+        &self.left_alone
+    }
+
     /// Free bytes for an ordinary user where the target will be; `None` where that is not known.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
@@ -230,8 +245,9 @@ impl Target {
     }
 }
 
-/// Finds temporaries in `folder` that no living run holds.
-fn dead_stages(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+/// Finds temporaries in `folder` that no living run holds: those that may be thrown away, and
+/// those that may hold somebody's data.
+fn dead_stages(folder: &Path, prefix: &str) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
@@ -239,15 +255,14 @@ fn dead_stages(folder: &Path, prefix: &str) -> Vec<PathBuf> {
         let tail = name.strip_prefix(prefix).unwrap_or_default();
         tail.len() == 6 && tail.chars().all(|c| c.is_ascii_alphanumeric())
     });
-    let dead = |path: &PathBuf| {
-        let is_stage = path.join(STAGE_FILE).exists()
-            || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-        is_stage && File::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    let is_stage = |path: &PathBuf| {
+        path.join(STAGE_FILE).exists()
+            || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
     };
     ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| entry.path())
-        .filter(dead)
-        .collect()
+        .filter(|path| File::open(path).is_ok_and(|file| file.try_lock().is_ok()))
+        .partition(is_stage)
 }
 
 fn remove_empty(made: &[PathBuf]) {
@@ -303,7 +318,9 @@ impl Stage {
             self.target.not_in_use()?;
         }
         if let Some((from, to)) = wal {
-            rename_new(from, to)
+            fs::remove_file(from.join(STAGE_FILE))
+                .and_then(|()| sync_dir(from))
+                .and_then(|()| rename_new(from, to))
                 .map_err(|error| Error::io(&error, "rename the WAL directory to", to))?;
         }
         let moved_aside = match self.swap_in() {

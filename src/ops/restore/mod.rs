@@ -148,6 +148,12 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
             dead.display()
         ));
     }
+    for kept in target.left_alone() {
+        warnings.push(format!(
+            "{} may be the directory that a killed run was moving aside; it is left alone",
+            kept.display()
+        ));
+    }
     let in_the_way = target.in_the_way();
     if !in_the_way.is_empty() {
         warnings.push(format!("moved aside: {}", in_the_way.join(", ")));
@@ -216,21 +222,22 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
         )));
     }
     let other_damage = examined.findings.errors().any(|code| code != Code::SealBroken);
-    if !examined.tree_is_whole() || examined.records_unreadable() || other_damage {
+    if !examined.tree_is_whole() || examined.records_damaged() || other_damage {
         return Err(status::damaged(examined));
     }
-    // What is left can be read whole; the last backup of a lost cluster may be restored with it.
-    let milder = [
-        (examined.pages_damaged(), "THE FREELIST IS DAMAGED", "every row can be read"),
-        (examined.records_damaged(), "REVISIONS ARE MISSING", "the rows that are there are whole"),
-    ];
-    for (_, what, but) in milder.into_iter().filter(|(is_so, ..)| *is_so) {
+    // What is left is damage to the freelist: a restore does without it and writes none.
+    if examined.pages_damaged() {
         if options.accept_damaged.is_none() {
-            return Err(status::damaged(examined).hint("use another backup if there is one").hint(
-                format!("if it is the only one left: --accept-damaged={} ({but})", examined.sha256),
-            ));
+            return Err(status::damaged(examined)
+                .hint(
+                    "use another backup if there is one: only the freelist is damaged in this one",
+                )
+                .hint(format!(
+                    "if it is the only one left: --accept-damaged={} (every row can be read)",
+                    examined.sha256
+                )));
         }
-        warnings.push(format!("{what} AND THAT WAS ACCEPTED: {but}"));
+        warnings.push("THE FREELIST IS DAMAGED AND WAS ACCEPTED: every row could be read".into());
     }
     match &examined.seal {
         Seal::Good => {}
