@@ -70,7 +70,13 @@ impl Error {
             std::io::ErrorKind::NotFound => ExitCode::NotFound,
             _ => ExitCode::Failed,
         };
-        Self::new(code, format!("cannot {doing} {}: {error}", path.display()))
+        let failed = Self::new(code, format!("cannot {doing} {}: {error}", path.display()));
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                failed.hint("the disk is full; the target is as it was")
+            }
+            _ => failed,
+        }
     }
 
     /// Adds what to run or do next.

@@ -106,18 +106,7 @@ fn create(path: &Path) -> Result<fs::File, Error> {
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut file = create(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(|error| disk(&error, path))
-}
-
-/// Says what a failed write means where that is plain.
-fn disk(error: &std::io::Error, path: &Path) -> Error {
-    let failed = Error::io(error, "write", path);
-    match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            failed.hint("the disk is full; the target is as it was")
-        }
-        _ => failed,
-    }
+    written.map_err(|error| Error::io(&error, "write", path))
 }
 
 /// Copies all rows into a new database file and syncs it.
@@ -126,7 +115,7 @@ fn copy(plan: &Plan, path: &Path, progress: &dyn Progress) -> Result<Copied, Err
     let page_size = source.page_size();
     progress.step("copy", source.meta().size_bytes());
     let failed = |error: builder::Error| match &error {
-        builder::Error::Io(error) => disk(error, path),
+        builder::Error::Io(error) => Error::io(error, "write", path),
         _ => Error::new(ExitCode::Failed, format!("cannot build {}: {error}", path.display())),
     };
     let out = BufWriter::with_capacity(1 << 20, create(path)?);
@@ -144,8 +133,8 @@ fn copy(plan: &Plan, path: &Path, progress: &dyn Progress) -> Result<Copied, Err
         return Err(Error::new(ExitCode::Damage, message));
     }
     plan.examined.still_the_same()?;
-    let file = out.into_inner().map_err(|error| disk(error.error(), path))?;
-    file.sync_all().map_err(|error| disk(&error, path))?;
+    let file = out.into_inner().map_err(|error| Error::io(error.error(), "write", path))?;
+    file.sync_all().map_err(|error| Error::io(&error, "write", path))?;
     Ok(copied)
 }
 

@@ -179,8 +179,8 @@ fn explicit(
     if new <= floor {
         let least = floor.saturating_sub(inside.last).saturating_add(1);
         let message = format!(
-            "--bump-revision {bump} gives revision {new}, not above {floor}, which is known to have \
-             been served"
+            "--bump-revision {bump} gives revision {new}, not above {floor}, which is known to \
+             have been served"
         );
         return Err(Error::refused(message)
             .hint(format!("--bump-revision {least} or more"))

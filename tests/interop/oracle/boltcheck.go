@@ -241,6 +241,12 @@ func runBoltcheck(args []string) error {
 			}
 		}
 		res, usable := w.check(path, *timeout)
+		if usable && !res.OK {
+			// A goroutine of the library may still be at work on the damaged
+			// file, and its panic would be taken for the next file's.
+			w.stop()
+			usable = false
+		}
 		if !usable {
 			w = nil
 		}

@@ -1,0 +1,29 @@
+//! Holds etcdkit against real programs: etcd 3.5, 3.6 and 3.7, etcdctl, etcdutl and bbolt, which
+//! `tests/interop/build` builds from their published sources.
+//!
+//! Needs Go. Without it the tests pass and say aloud that they were skipped, unless
+//! `REQUIRE_INTEROP=1`. `ETCDKIT_INTEROP_BIN` names another folder for the programs. The tests take
+//! turns, so that a machine with two cores has one of them to work on at a time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
+#![allow(clippy::indexing_slicing, reason = "these are tests")]
+
+mod support;
+
+#[path = "interop/programs.rs"]
+mod programs;
+
+#[path = "interop/boots.rs"]
+mod boots;
+#[path = "interop/clusters.rs"]
+mod clusters;
+#[path = "interop/damage.rs"]
+mod damage;
+#[path = "interop/equals.rs"]
+mod equals;
+#[path = "interop/files.rs"]
+mod files;
+#[path = "interop/random.rs"]
+mod random;
+#[path = "interop/running.rs"]
+mod running;
