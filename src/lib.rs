@@ -4,7 +4,7 @@
 //!
 //! | layer | story |
 //! |---|---|
-//! | [`format`] | bytes to values and back; no I/O, no clock |
+//! | [`format`](mod@format) | bytes to values and back; no I/O, no clock |
 //! | [`bolt`] | one bbolt file: read, check, build |
 //! | [`etcd`] | what the rows mean: revisions, members, leases, WAL |
 //! | [`kube`] | control-plane files and stored objects |

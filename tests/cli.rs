@@ -16,6 +16,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 
 use serde_json::json;
 use support::{Ran, Rows, Sandbox, from_tar, kubernetes, picture, skipped, snapshot};
@@ -313,7 +314,7 @@ fn a_file_that_may_not_be_read_is_1() {
     if rustix::process::geteuid().is_root() {
         // Root reads everything, so somebody else is asked.
         fs::set_permissions(sandbox.path("."), PermissionsExt::from_mode(0o755)).unwrap();
-        command.uid(65_534).gid(65_534);
+        command.uid(65_534).gid(65_534).stderr(Stdio::null());
         if let Err(error) = command.spawn().and_then(|mut child| child.wait()) {
             return skipped(&format!("a file that may not be read: no other user: {error}"));
         }

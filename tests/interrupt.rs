@@ -377,7 +377,7 @@ fn a_read_only_place_is_an_error() {
     if rustix::process::geteuid().is_root() {
         fs::set_permissions(sandbox.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
-        command.uid(65_534).gid(65_534);
+        command.uid(65_534).gid(65_534).stderr(Stdio::null());
         if let Err(error) = command.spawn().and_then(|mut child| child.wait()) {
             return skipped(&format!("a folder that is closed: no other user: {error}"));
         }

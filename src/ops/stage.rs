@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -60,9 +60,8 @@ impl Target {
     /// or cannot be read.
     pub fn inspect(path: &Path, force: bool) -> Result<Self, Error> {
         let io = |error: io::Error| Error::io(&error, "look at", path);
-        let path = std::path::absolute(path).map_err(io)?;
-        let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
-        if path.file_name().is_none() || climbs {
+        let path = absolute(path)?;
+        if path.file_name().is_none() {
             return Err(Error::refused(format!("{} cannot be a data directory", path.display())));
         }
         let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -242,6 +241,25 @@ impl Target {
         let mark = path.join(STAGE_FILE);
         File::create_new(&mark).map_err(|error| Error::io(&error, "make", &mark))?;
         Ok(stage)
+    }
+}
+
+/// Makes a path absolute; `..` in it is resolved as the file system has it.
+///
+/// # Errors
+/// Refused, where `..` follows something that is not there: it may come to mean another place.
+pub fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    let full = std::path::absolute(path).map_err(|error| Error::io(&error, "look at", path))?;
+    if !full.components().any(|part| part == Component::ParentDir) {
+        return Ok(full);
+    }
+    let parent = full.parent().and_then(|parent| fs::canonicalize(parent).ok());
+    match (parent, full.file_name()) {
+        (Some(parent), Some(name)) => Ok(parent.join(name)),
+        _ => {
+            let message = format!("{} has .. behind what is not there", path.display());
+            Err(Error::refused(message).hint("give the path without .."))
+        }
     }
 }
 

@@ -29,6 +29,20 @@ fn a_new_directory_is_whole_private_and_alone() {
     // A parent that is not there is made; a name with blanks and a trailing slash is fine.
     sandbox.run_words(&["snapshot", "restore", "s.db", "--data-dir", "a/b c/data/"]).expect(0, &[]);
     assert_eq!(sandbox.names("a/b c/data"), ["member"]);
+    // So is a way up, where what it climbs from is there.
+    let report = sandbox.run("snapshot restore s.db --data-dir a/../up -w json").expect(0, &[]);
+    let folder = fs::canonicalize(sandbox.path(".")).unwrap();
+    assert_eq!(report.json()["data_dir"], folder.join("up").display().to_string());
+    assert_eq!(sandbox.names("up"), ["member"]);
+    for words in ["--data-dir none/../down", "--data-dir down --wal-dir none/../wal"] {
+        sandbox.run(&format!("snapshot restore s.db {words}")).expect(7, &["without .."]);
+    }
+    sandbox.mkdir("down");
+    let words = "--data-dir down --wal-dir down/../down/wal";
+    sandbox
+        .run(&format!("snapshot restore s.db {words}"))
+        .expect(2, &["inside the data directory"]);
+    assert_eq!(sandbox.names("down"), Vec::<String>::new());
 }
 
 #[test]

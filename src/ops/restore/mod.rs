@@ -29,7 +29,7 @@ use std::time::Instant;
 pub use report::{Report, Step};
 
 use super::examine::{Examined, Level, Seal, examine};
-use super::stage::Target;
+use super::stage::{self, Target};
 use super::{Error, ExitCode, Progress, audit, shell_word, status};
 use crate::etcd::rows::AlarmKind;
 use crate::etcd::schema;
@@ -287,7 +287,7 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
 
 fn wal_dir(options: &Options, target: &Target) -> Result<Option<PathBuf>, Error> {
     let Some(wal) = &options.wal_dir else { return Ok(None) };
-    let wal = std::path::absolute(wal).map_err(|error| Error::io(&error, "look at", wal))?;
+    let wal = stage::absolute(wal)?;
     if wal == target.path().join("member").join("wal") {
         return Ok(None);
     }
