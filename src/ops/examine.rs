@@ -161,7 +161,15 @@ impl Examined {
 /// Damage is no error: see [`Examined::findings`].
 pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Examined, Error> {
     let io = |error: io::Error| Error::io(&error, "read", path);
-    let source = Source::open(path).map_err(io)?;
+    let source = Source::open(path).map_err(|error| {
+        let database = path.join("member").join("snap").join("db");
+        let failed = io(error);
+        if !database.is_file() {
+            return failed;
+        }
+        let database = super::shell_word(&database.display().to_string());
+        failed.hint(format!("its database is {database}; give --skip-hash-check with it"))
+    })?;
     let Some(open) = source.file() else { return Err(Error::interrupted()) };
     holder::share(open, path)?;
     let stamp = Stamp::of(&open.metadata().map_err(io)?);
@@ -220,8 +228,8 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
     Ok(examined)
 }
 
-/// Walks all pages and rows.
-fn walk_rows(file: &File, progress: &dyn Progress) -> (Walk, Rows) {
+/// Walks and surveys all pages and rows, showing progress.
+pub(super) fn walk_rows(file: &File, progress: &dyn Progress) -> (Walk, Rows) {
     struct Listen<'a> {
         survey: Survey,
         progress: &'a dyn Progress,

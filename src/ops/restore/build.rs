@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use super::rows::{Copied, Copier};
 use super::{Plan, Report, Step};
+use crate::bolt::File;
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::walk::walk;
-use crate::bolt::{At, File, Visit};
 use crate::etcd::restore_log::RestoreLog;
-use crate::etcd::survey::Survey;
 use crate::format::finding::Code;
+use crate::ops::examine::walk_rows;
 use crate::ops::stage::{self, Stage, Target, sync_dir};
 use crate::ops::{Error, ExitCode, Progress, status};
 
@@ -140,31 +140,16 @@ fn copy(plan: &Plan, path: &Path, progress: &dyn Progress) -> Result<Copied, Err
 
 /// Reads the new database back and holds it against the plan.
 fn check(plan: &Plan, path: &Path, copied: &Copied, progress: &dyn Progress) -> Result<(), Error> {
-    struct Listen<'a>(Survey, &'a dyn Progress, u64);
-    impl Visit for Listen<'_> {
-        fn bucket(&mut self, at: &At<'_>, sequence: u64) {
-            self.0.bucket(at, sequence);
-        }
-        fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
-            self.0.entry(at, key, value);
-        }
-        fn page(&mut self, entered: u64) -> bool {
-            self.1.advance(entered.saturating_mul(self.2));
-            !self.1.stopped()
-        }
-    }
     let wrong = |what: &str| {
         let message = format!("the restored database does not hold what was planned: {what}");
         Error::new(ExitCode::Internal, message).hint("nothing was changed; please report this")
     };
     let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
     progress.step("check", file.source().len());
-    let mut listen = Listen(Survey::new(), progress, u64::from(file.page_size()));
-    let walked = walk(&file, &mut listen);
+    let (walked, rows) = walk_rows(&file, progress);
     if walked.stopped {
         return Err(Error::interrupted());
     }
-    let rows = listen.0.finish();
     // What the snapshot itself was accepted with may stand in the copy, and nothing else.
     let accepted: Vec<Code> = plan.rows()?.findings.errors().collect();
     let new_damage = rows.findings.errors().find(|code| !accepted.contains(code));
