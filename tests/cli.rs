@@ -149,10 +149,56 @@ fn wrapped_files_are_named_with_the_command_that_unwraps_them() {
     let command = ran.stdout.split("unwrap it: ").nth(1).unwrap().lines().next().unwrap();
     if sandbox.sh("command -v base64").code == 0 {
         sandbox.sh(command).expect(0, &[]);
-        assert_eq!(fs::read(sandbox.path("snapshot.db")).unwrap(), whole, "{command}");
+        let unwrapped = sandbox.path("a night's work.unwrapped");
+        assert_eq!(fs::read(unwrapped).unwrap(), whole, "{command}");
     } else {
         skipped("the printed unwrap command: there is no base64 program");
     }
+}
+
+#[test]
+fn the_audit_log_is_kept_out_of_data_and_never_waited_for() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    let restore = "$ETCDKIT snapshot restore s.db --data-dir out --audit-log";
+    let before = sandbox.picture();
+    for log in ["s.db", "out/audit.jsonl", "out/member/snap/db"] {
+        sandbox.sh(&format!("{restore} {log}")).expect(2, &["no place for the audit record"]);
+        assert_eq!(sandbox.picture(), before, "{log}");
+    }
+    // A pipe that nobody reads: the restore is done, and says that the record is not.
+    let script = format!("mkfifo p && {restore} p");
+    sandbox.sh(&script).expect(0, &["the audit record could not be written"]);
+    assert!(sandbox.exists("out/member"));
+    // A last line that was cut off does not swallow the record.
+    sandbox.write("cut", b"no end");
+    sandbox.sh("$ETCDKIT snapshot restore s.db --data-dir two --audit-log cut").expect(0, &[]);
+    let lines = String::from_utf8(fs::read(sandbox.path("cut")).unwrap()).unwrap();
+    assert!(lines.starts_with("no end\n{"), "{lines}");
+}
+
+#[test]
+fn a_variable_meant_for_another_program_stops_nothing() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    for value in ["bad", "protobuf", ""] {
+        let line = format!("ETCDCTL_WRITE_OUT={value} $ETCDKIT snapshot verify s.db");
+        sandbox.sh(&line).expect(0, &["s.db: good"]);
+        let line = format!("ETCDKIT_AUDIT_LOG= ETCDCTL_WRITE_OUT={value} $ETCDKIT version -w json");
+        sandbox.sh(&line).expect(0, &["{\"version\""]);
+    }
+    sandbox.sh("ETCDCTL_WRITE_OUT=json $ETCDKIT snapshot verify s.db").expect(0, &["{\"version\""]);
+}
+
+#[test]
+fn empty_identity_flags_are_2() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    let restore = "$ETCDKIT snapshot restore s.db --data-dir out --audit-log a";
+    for flags in ["--initial-cluster-token ''", "--name ''", "--name 'a=b,c'"] {
+        sandbox.sh(&format!("{restore} {flags}")).expect(2, &["error"]);
+    }
+    let nested = "--data-dir w/data --wal-dir w";
+    sandbox
+        .sh(&format!("$ETCDKIT snapshot restore s.db {nested} --dry-run"))
+        .expect(2, &["wal-dir"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::ops::{Error, ExitCode, audit};
 pub use output::WriteOut;
@@ -24,25 +24,47 @@ pub use output::WriteOut;
 #[command(after_help = "Start with: etcdkit demo")]
 struct Cli {
     #[command(flatten)]
-    global: Global,
+    flags: Flags,
     #[command(subcommand)]
     command: Command,
 }
 
 /// Flags of every command.
 #[derive(Clone, Debug, Args)]
-struct Global {
-    /// Set the output format
-    #[arg(short, long, global = true, value_enum, default_value_t = WriteOut::Simple)]
-    #[arg(env = "ETCDCTL_WRITE_OUT", hide_env_values = true)]
-    write_out: WriteOut,
-    /// Append the record of every change to this file
-    #[arg(long, global = true, value_name = "FILE", default_value = audit::DEFAULT_PATH)]
-    #[arg(env = "ETCDKIT_AUDIT_LOG", hide_env_values = true)]
-    audit_log: PathBuf,
+struct Flags {
+    /// Set the output format [default: simple] [env: ETCDCTL_WRITE_OUT]
+    #[arg(short, long, global = true, value_enum)]
+    write_out: Option<WriteOut>,
+    /// Append the record of every change to this file [env: ETCDKIT_AUDIT_LOG]
+    /// [default: /var/lib/etcdkit/audit.jsonl]
+    #[arg(long, global = true, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
+}
+
+/// Flags of every command, with the environment and the defaults filled in.
+#[derive(Clone, Debug)]
+struct Global {
+    write_out: WriteOut,
+    audit_log: PathBuf,
+    quiet: bool,
+}
+
+impl Flags {
+    /// A variable that is meant for another program, or empty, must not stop a command that does
+    /// not need it: a format that is not known here counts as none.
+    fn resolve(self) -> Global {
+        let format = || WriteOut::from_str(&std::env::var("ETCDCTL_WRITE_OUT").ok()?, false).ok();
+        let log = || std::env::var_os("ETCDKIT_AUDIT_LOG").filter(|log| !log.is_empty());
+        let log = || log().map_or_else(|| audit::DEFAULT_PATH.into(), PathBuf::from);
+        Global {
+            write_out: self.write_out.or_else(format).unwrap_or(WriteOut::Simple),
+            audit_log: self.audit_log.unwrap_or_else(log),
+            quiet: self.quiet,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -88,11 +110,12 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             return ExitCode::Usage.number();
         }
     };
-    let write_out = cli.global.write_out;
+    let global = cli.flags.resolve();
+    let write_out = global.write_out;
     let outcome = match cli.command {
-        Command::Snapshot(command) => snapshot::run(&cli.global, command),
-        Command::Demo => extras::demo(&cli.global),
-        Command::Version => extras::version(&cli.global),
+        Command::Snapshot(command) => snapshot::run(&global, command),
+        Command::Demo => extras::demo(&global),
+        Command::Version => extras::version(&global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),
         Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
     };

@@ -362,7 +362,7 @@ fn advice(verified: &verify::Verified, path: &std::path::Path) -> Option<String>
     match verified.verdict {
         verify::Verdict::Good => None,
         verify::Verdict::Unsealed => Some(format!(
-            "etcdkit snapshot verify --skip-hash-check {file}, if it was never sealed"
+            "if it was never sealed: etcdkit snapshot verify --skip-hash-check {file}"
         )),
         verify::Verdict::Unknown => Some("verify it with a newer etcdkit".into()),
         verify::Verdict::Damaged => {

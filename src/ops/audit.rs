@@ -5,7 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -38,7 +38,20 @@ pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    // A pipe must not be waited for; what is no plain file holds no record.
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut file = options.custom_flags(nonblock).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut last = [b'\n'];
+    if let Some(at) = meta.len().checked_sub(1) {
+        file.read_exact_at(&mut last, at)?;
+    }
+    let lead = if last == [b'\n'] { "" } else { "\n" };
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let line = json!({
         "time": clock::rfc3339(),
@@ -55,7 +68,7 @@ pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
         "warnings": record.warnings,
     });
     // One write, so that two programs that append at once do not mix their lines.
-    file.write_all(format!("{line}\n").as_bytes())?;
+    file.write_all(format!("{lead}{line}\n").as_bytes())?;
     file.sync_all()?;
     Ok(path.to_owned())
 }

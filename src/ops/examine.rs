@@ -143,15 +143,20 @@ impl Examined {
         let open = self.file.as_ref().and_then(|file| file.source().file());
         let now = open.and_then(|file| file.metadata().ok()).map(|meta| Stamp::of(&meta));
         if now.is_some_and(|now| now != self.stamp) {
-            let message = format!("{} changed while it was read", self.path.display());
-            let finding = Finding::new(Code::FileChanged, Place::default(), message.clone());
-            let mut error = Error::new(super::ExitCode::Damage, message)
-                .hint("copy the file to a place that nobody writes to, and run this again");
-            error.findings.push(finding);
-            return Err(error);
+            return Err(changed(&self.path));
         }
         Ok(())
     }
+}
+
+/// Makes the error of a file that somebody wrote to meanwhile.
+fn changed(path: &Path) -> Error {
+    let message = format!("{} changed while it was read", path.display());
+    let finding = Finding::new(Code::FileChanged, Place::default(), message.clone());
+    let mut error = Error::new(super::ExitCode::Damage, message)
+        .hint("copy the file to a place that nobody writes to, and run this again");
+    error.findings.push(finding);
+    error
 }
 
 /// Examines a file.
@@ -198,9 +203,18 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
     let hashed = match (&examined.file, level) {
         (Some(file), Level::Full) => {
             let (hashed, walked) = std::thread::scope(|scope| {
-                let hashing = scope.spawn(|| hash(&handle, progress, false));
+                let hashing = std::thread::Builder::new()
+                    .spawn_scoped(scope, || hash(&handle, progress, false));
                 let walked = walk_rows(file, progress);
-                (hashing.join(), walked)
+                let hashed = match hashing {
+                    // A panic in there is a bug of ours and goes on as one.
+                    Ok(hashing) => {
+                        hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    }
+                    // No second thread to be had: one after the other.
+                    Err(_) => hash(&handle, progress, false),
+                };
+                (hashed, walked)
             });
             let (walked, rows) = walked;
             if walked.stopped {
@@ -208,12 +222,15 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
             }
             examined.walk = Some(walked);
             examined.rows = Some(rows);
-            // A panic in there is a bug of ours and goes on as one.
-            hashed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            hashed
         }
         _ => hash(&handle, progress, true),
     };
-    let Some(hashed) = hashed.map_err(io)? else { return Err(Error::interrupted()) };
+    let hashed = hashed.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => changed(path),
+        _ => io(error),
+    });
+    let Some(hashed) = hashed? else { return Err(Error::interrupted()) };
     examined.sha256 = hex(&hashed.file);
     seal(&mut examined, &hashed);
     if let Some(file) = &examined.file {
@@ -317,7 +334,11 @@ fn not_a_database(
     let (code, detail) = if examined.size_bytes == 0 {
         (Code::FileEmpty, "the file is empty: nothing was ever saved into it".into())
     } else if let Some(wrapping) = kind::wrapping(head) {
-        let command = wrapping.unwrap.replace("FILE", &super::shell_word(&name));
+        // A name of its own, beside the file: an output that is there already would be lost.
+        let unwrapped = super::shell_word(&format!("{name}.unwrapped"));
+        let command = wrapping.unwrap.replace("snapshot.db", &unwrapped);
+        let dashed = if name.starts_with('-') { format!("./{name}") } else { name.clone() };
+        let command = command.replace("FILE", &super::shell_word(&dashed));
         let detail =
             format!("this is a {} file, not a snapshot; unwrap it: {command}", wrapping.name);
         (Code::FileWrapped, detail)

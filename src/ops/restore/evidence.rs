@@ -84,6 +84,16 @@ fn live(endpoints: &[String], warnings: &mut Vec<String>) -> Result<Vec<Evidence
     let timeout = std::time::Duration::from_secs(5);
     let answers = crate::live::highest_revision(endpoints, timeout)
         .map_err(|error| Error::new(ExitCode::Unreachable, error.to_string()))?;
+    // Asked for and not had is not the same as not asked for.
+    if answers.iter().all(|(_, answer)| answer.is_err()) {
+        let tls =
+            answers.iter().any(|(_, answer)| matches!(answer, Err(crate::live::Error::Tls { .. })));
+        let code = if tls { ExitCode::Tls } else { ExitCode::Unreachable };
+        let all = answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
+        let all: Vec<_> = all.map(ToString::to_string).collect();
+        return Err(Error::new(code, format!("no revision from --endpoints: {}", all.join("; ")))
+            .hint("leave --endpoints out, and give what is known with --newest-revision"));
+    }
     let evidence = answers.into_iter().map(|(source, answer)| match answer {
         Ok(revision) => Evidence { source, revision: Some(revision), note: None },
         Err(error) => {

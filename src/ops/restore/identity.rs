@@ -66,6 +66,13 @@ pub fn decide(
     inside: &[Member],
     commands: &dyn Fn(&Host<'_>) -> Vec<String>,
 ) -> Result<Identity, Error> {
+    if wanted.token.as_ref().is_some_and(String::is_empty) {
+        return Err(Error::usage("--initial-cluster-token is empty")
+            .hint("leave it out for a fresh one, if this is a single member"));
+    }
+    if wanted.name.as_ref().is_some_and(|name| name.is_empty() || name.contains(['=', ','])) {
+        return Err(Error::usage("--name is empty, or has = or , in it"));
+    }
     let (name, cluster, source) = name_and_cluster(wanted, manifest, inside, commands)?;
     let peer_urls = match (&wanted.peer_urls, manifest) {
         (Some(urls), _) => parse(urls)?,
@@ -162,10 +169,18 @@ fn name_and_cluster(
         let members = BTreeMap::from([(name.clone(), parse(urls)?)]);
         return Ok((name, InitialCluster { members }, "the flags".into()));
     }
-    if let Some(manifest) = manifest {
-        return of_manifest(wanted, manifest);
-    }
     let voters: Vec<&Member> = inside.iter().filter(|member| !member.is_learner).collect();
+    if let Some(manifest) = manifest {
+        let decided = of_manifest(wanted, manifest)?;
+        // A node that was first has a manifest that names it alone: what it is now, only the
+        // snapshot knows.
+        if voters.len() > 1 && decided.1.members.len() != voters.len() {
+            let count = decided.1.members.len();
+            return Err(several(wanted, inside, commands)
+                .hint(format!("the manifest's own --initial-cluster names {count}")));
+        }
+        return Ok(decided);
+    }
     match voters.as_slice() {
         [] => Err(Error::refused("the snapshot names no member, so it does not say who this is")
             .hint("add --name NAME --initial-advertise-peer-urls URL")),

@@ -23,6 +23,7 @@ pub mod identity;
 pub mod report;
 pub mod rows;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -139,6 +140,7 @@ pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Err
 fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
     let target = Target::inspect(&options.data_dir, options.force)?;
     let wal_dir = wal_dir(options, &target)?;
+    check_audit_log(options, &target)?;
     let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;
     let mut warnings = Vec::new();
     for dead in target.dead() {
@@ -208,6 +210,18 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
     plan_rows(options, &mut plan)?;
     check_space(&plan)?;
     Ok(plan)
+}
+
+/// Keeps the record out of the snapshot and out of what is being made.
+fn check_audit_log(options: &Options, target: &Target) -> Result<(), Error> {
+    let log = stage::absolute(&options.audit_log)?;
+    let id = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let is_snapshot = id(&log).is_some() && id(&log) == id(&options.snapshot);
+    if is_snapshot || log.starts_with(target.path()) {
+        let message = format!("{} is no place for the audit record", log.display());
+        return Err(Error::usage(message).hint("give another --audit-log"));
+    }
+    Ok(())
 }
 
 /// Refuses what must not become a data directory.
@@ -290,6 +304,10 @@ fn wal_dir(options: &Options, target: &Target) -> Result<Option<PathBuf>, Error>
     let wal = stage::absolute(wal)?;
     if wal == target.path().join("member").join("wal") {
         return Ok(None);
+    }
+    if target.path().starts_with(&wal) {
+        let message = format!("the data directory lies inside wal-dir {}", wal.display());
+        return Err(Error::usage(message).hint("give a --wal-dir beside the data directory"));
     }
     if wal.starts_with(target.path()) {
         return Err(Error::usage(format!(
@@ -407,6 +425,9 @@ fn command_of(options: &Options, host: &Host<'_>, bump: &Bump) -> Vec<String> {
     if let Some(manifest) = &options.manifest {
         flag("manifest", &manifest.display().to_string());
     }
+    if options.audit_log != Path::new(audit::DEFAULT_PATH) {
+        flag("audit-log", &options.audit_log.display().to_string());
+    }
     flag("name", host.name);
     flag("initial-cluster", host.initial_cluster);
     flag("initial-advertise-peer-urls", host.peer_urls);
@@ -423,6 +444,7 @@ fn command_of(options: &Options, host: &Host<'_>, bump: &Bump) -> Vec<String> {
         (options.accept_unknown, "--accept-unknown"),
         (options.keep_alarms, "--keep-alarms"),
         (options.force, "--force"),
+        (options.dry_run, "--dry-run"),
     ];
     words.extend(switches.iter().filter(|(on, _)| *on).map(|(_, word)| (*word).to_owned()));
     if let Some(sha256) = &options.accept_damaged {
