@@ -561,3 +561,14 @@ fn odd_snapshots_of_real_life() {
     sandbox.run("snapshot verify s.db").expect(6, &words);
     refused_by_all(&sandbox, "s.db", 6, &["all zeroes"]);
 }
+
+#[cfg(feature = "live")]
+#[test]
+fn running_members_that_were_named_must_answer() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    let restore = "$ETCDKIT snapshot restore s.db --data-dir out --audit-log a --endpoints";
+    // Port 1 of loopback refuses at once.
+    sandbox.sh(&format!("{restore} http://127.0.0.1:1")).expect(4, &["--newest-revision"]);
+    sandbox.sh(&format!("{restore} https://127.0.0.1:1")).expect(5, &["TLS"]);
+    assert!(!sandbox.exists("out"));
+}

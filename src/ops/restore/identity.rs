@@ -353,6 +353,17 @@ mod tests {
     }
 
     #[test]
+    fn a_first_nodes_manifest_does_not_hide_the_other_members() {
+        let text = include_bytes!("../../../fixtures/kubernetes/manifests/ha-stacked-cp1.yaml");
+        let manifest = crate::kube::manifest::parse(text).unwrap();
+        assert_eq!(manifest.initial_cluster.len(), 1);
+        let inside = [member("a", "http://127.0.0.1:2380"), member("b", "http://127.0.0.2:2380")];
+        let run = |inside| decide(&Wanted::default(), Some(&manifest), inside, &commands);
+        assert_eq!(run(&inside).unwrap_err().code, ExitCode::Refused);
+        assert_eq!(run(&inside[..1]).unwrap().members.len(), 1);
+    }
+
+    #[test]
     fn nothing_is_invented() {
         assert_eq!(run(&Wanted::default(), &[]).unwrap_err().code, ExitCode::Refused);
         let urls = Wanted { peer_urls: Some("http://h:1".into()), ..Wanted::default() };
