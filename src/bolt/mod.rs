@@ -3,8 +3,8 @@
 //! Invariants, whatever the bytes say:
 //!
 //! 1. Nothing is read past the file's end, and nothing is written to an opened file.
-//! 2. A page is at most [`PAGE_BYTES_MAX`] bytes in memory; a walk holds [`HELD_BYTES_MAX`] and
-//!    two bits a page besides.
+//! 2. A page is at most [`PAGE_BYTES_MAX`] bytes in memory; a walk holds [`HELD_BYTES_MAX`] (four
+//!    pages, where that is more), and two bits a page besides.
 //! 3. A walk looks at each page once, so its work is linear in the file; trees deeper than
 //!    [`DEPTH_MAX`] are not followed.
 //! 4. Damage is a finding; an error means that the file could not be opened or read.

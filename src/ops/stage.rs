@@ -6,7 +6,8 @@
 //!    was and the temporary is gone. After `kill -9` the temporary stays behind; the next run
 //!    recognises it as dead (nobody holds its lock), removes it and says so.
 //! 2. Everything is synced before it is renamed, and the parents after.
-//! 3. Nothing that was there is deleted: with `force` it is moved aside.
+//! 3. Nothing that was there is deleted: with `force` it is moved aside, also when the run is
+//!    killed or fails in the middle of that.
 //!
 //! Where it is built: beside the target, as `.NAME.etcdkit-RANDOM`. An existing empty directory
 //! (it may be a mount point, which cannot be renamed over) is kept: there the temporary is a
@@ -374,7 +375,7 @@ impl Stage {
     }
 
     /// Gives the built directory its name; returns where what was there stands now.
-    fn swap_in(&self) -> io::Result<Option<PathBuf>> {
+    fn swap_in(&mut self) -> io::Result<Option<PathBuf>> {
         let target = &self.target.path;
         if self.inside {
             // A mount point stays; only what a new member collides with is moved.
@@ -401,28 +402,43 @@ impl Stage {
             rename_new(self.path(), target)?;
             return Ok(None);
         }
+        self.swap().map(Some)
+    }
+
+    /// Puts the built directory in the place of another one, which gets a name that says what it
+    /// is. One step, so that there is a directory at every moment.
+    ///
+    /// For a moment the old directory has the temporary's name. So the temporary is given up
+    /// first: what stands under that name is removed only where it is known to be ours.
+    fn swap(&mut self) -> io::Result<PathBuf> {
+        let built = match self.temporary.take() {
+            Some(temporary) => temporary.keep(),
+            None => return Err(ErrorKind::NotFound.into()),
+        };
+        let target = &self.target.path;
         let aside = aside_name(target);
-        // One step, so that there is a directory at every moment; then the old one, which has the
-        // temporary's name now, gets a name that says what it is.
-        match renameat_with(CWD, self.path(), CWD, target, RenameFlags::EXCHANGE) {
-            Ok(()) => {
-                if let Err(error) = rename_new(self.path(), &aside) {
-                    let _ = renameat_with(CWD, self.path(), CWD, target, RenameFlags::EXCHANGE);
-                    return Err(error);
-                }
-            }
+        let exchange = || renameat_with(CWD, &built, CWD, target, RenameFlags::EXCHANGE);
+        let (error, built_is_ours) = match exchange() {
+            Ok(()) => match rename_new(&built, &aside) {
+                Ok(()) => return Ok(aside),
+                Err(error) => (error, exchange().is_ok()),
+            },
             Err(
                 rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP,
-            ) => {
-                rename_new(target, &aside)?;
-                if let Err(error) = rename_new(self.path(), target) {
+            ) => match rename_new(target, &aside).and_then(|()| rename_new(&built, target)) {
+                Ok(()) => return Ok(aside),
+                Err(error) => {
+                    // Refused where the first rename failed, since the target is still there.
                     let _ = rename_new(&aside, target);
-                    return Err(error);
+                    (error, true)
                 }
-            }
-            Err(error) => return Err(error.into()),
+            },
+            Err(error) => (error.into(), true),
+        };
+        if built_is_ours {
+            let _ = fs::remove_dir_all(&built);
         }
-        Ok(Some(aside))
+        Err(error)
     }
 }
 
