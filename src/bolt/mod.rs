@@ -24,6 +24,7 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+mod ahead;
 pub mod builder;
 pub mod cursor;
 pub mod overlay;
@@ -35,6 +36,7 @@ pub mod walk;
 use std::io;
 use std::path::Path;
 
+use ahead::Ahead;
 pub use page::{Page, PageFault};
 pub use source::Source;
 pub use walk::{At, Visit};
@@ -171,7 +173,7 @@ impl File {
     /// # Errors
     /// Out of bounds, cut off, of another id or type, too large, or unreadable.
     pub fn page(&self, id: u64) -> Result<Page, PageFault> {
-        Page::read(self, id, &mut |_| Ok(()))
+        Page::read(self, id, &mut Ahead::new(&self.source), &mut |_| Ok(()))
     }
 
     /// Checks the two meta pages against each other and the file's length.

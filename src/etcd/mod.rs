@@ -22,6 +22,8 @@
 )]
 
 pub mod chain;
+pub mod hash;
+pub mod key_table;
 pub mod members;
 pub mod peer_urls;
 pub mod record;

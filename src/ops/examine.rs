@@ -286,10 +286,13 @@ fn hash(source: &Source, progress: &dyn Progress, show: bool) -> io::Result<Opti
     let body_bytes = source.len().saturating_sub(TRAILER_BYTES);
     let mut hasher = Sha256::new();
     let mut at = 0;
+    // Small enough to be in the cache still when it is summed.
+    let mut buffer = vec![0; PIECE_BYTES / 4];
     while at < body_bytes {
-        let limit = PIECE_BYTES.min(usize::try_from(body_bytes - at).unwrap_or(PIECE_BYTES));
-        let piece = source.read_up_to(at, limit)?;
-        hasher.update(&piece);
+        let limit = usize::try_from(body_bytes - at).unwrap_or(buffer.len()).min(buffer.len());
+        let piece = &mut buffer[..limit];
+        source.read_at(at, piece)?;
+        hasher.update(&*piece);
         at += u64_of(piece.len());
         if show {
             progress.advance(at);
