@@ -27,6 +27,7 @@
 mod ahead;
 pub mod builder;
 pub mod cursor;
+pub mod edit;
 pub mod overlay;
 mod page;
 pub mod rebuild;
@@ -37,6 +38,7 @@ use std::io;
 use std::path::Path;
 
 use ahead::Ahead;
+pub use cursor::Bucket;
 pub use page::{Page, PageFault};
 pub use source::Source;
 pub use walk::{At, Visit};
