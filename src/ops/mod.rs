@@ -16,6 +16,7 @@ pub mod restore;
 pub mod stage;
 pub mod status;
 pub mod verify;
+pub mod verify_dir;
 
 use std::fmt;
 use std::path::Path;

@@ -36,6 +36,8 @@ pub struct Facts {
     pub last_entry: Option<u64>,
     /// How far the log counts.
     pub reach: u64,
+    /// Why so far; `None` without a log.
+    pub counted: Option<Counted>,
     /// Newest snapshot record that counts: where etcd 3.7 begins.
     pub newest_record: u64,
     /// Newest snapshot file with a record that counts: where etcd up to 3.6 begins.
@@ -150,7 +152,7 @@ impl Facts {
         });
         let fallback = fallback(dir, log, rows);
         let reach = log.reach(fallback.as_ref());
-        self.reach = reach.index;
+        (self.reach, self.counted) = (reach.index, Some(reach.counted));
         if reach.counted != Counted::VotersUnknown
             && let Some(configuration) = log.configuration(reach.index, fallback.as_ref())
         {
