@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{DataDir, Requests};
-use crate::etcd::log::{Counted, EntriesError, Log, Opening};
+use crate::etcd::log::{Counted, EntriesError, Log, Opening, Tail};
 use crate::etcd::schema::Version;
 use crate::etcd::survey::Report as Rows;
 use crate::format::finding::{Code, Finding, Findings, Place};
@@ -20,10 +20,10 @@ pub struct Facts {
     pub has_log: bool,
     /// Whether a folder `proxy` lies beside `member`.
     pub has_proxy: bool,
-    /// Why a server does not read the log, where it does not.
-    pub log_refused: Option<String>,
-    /// Whether a server repairs the log first.
-    pub log_repaired: bool,
+    /// What etcd 3.7 does with the log, and what earlier ones do.
+    pub log_opening: [Opening; 2],
+    /// What is wrong with the log, where it is damaged.
+    pub log_damage: Option<String>,
     /// Id of the member, from the log.
     pub member: u64,
     /// Whether the log holds a HardState.
@@ -122,10 +122,10 @@ impl Facts {
         self.first_entry = log.first.map(|first| first.index);
         self.last_entry = log.last.map(|last| last.index);
         self.newest_record = log.newest_snapshot().map_or(0, |snapshot| snapshot.index);
-        self.log_repaired = log.opening == Opening::AfterRepair;
-        if log.opening == Opening::Refused {
+        self.log_opening = [log.opening, log.opening_before_3_7];
+        if log.tail == Tail::Damaged || log.opening == Opening::Refused {
             let why = log.obstacle().map(|found| found.detail.clone());
-            self.log_refused = Some(why.unwrap_or_else(|| "it cannot be read".into()));
+            self.log_damage = Some(why.unwrap_or_else(|| "it cannot be read".into()));
         }
         let matching = dir.snaps.iter().find(|snap| {
             let is_record = |id: (u64, u64)| id == (snap.index, snap.term);
@@ -217,7 +217,7 @@ fn findings(dir: &DataDir, facts: &Facts, has_rows: bool) -> Findings {
         return findings;
     }
     let (record, index) = (facts.newest_record, facts.consistent_index);
-    let is_log_good = facts.log_refused.is_none();
+    let is_log_good = facts.log_damage.is_none();
     if has_rows && record > index && !facts.snap_databases.contains(&record) {
         let detail = format!(
             "the newest snapshot covers entry {record}, the database ends at {index}, and there \

@@ -12,6 +12,7 @@
 use serde::Serialize;
 
 use super::agree::{Facts, SnapFacts};
+use crate::etcd::log::Opening;
 use crate::etcd::schema::Version;
 
 /// What a version does with the directory.
@@ -69,12 +70,23 @@ fn start(etcd: &'static str, minor: u32, facts: &Facts) -> Start {
         }
         return start;
     }
-    if let Some(why) = &facts.log_refused {
-        start.note(Starts::No, format!("it cannot read the log: {why}"));
-        return start;
-    }
-    if facts.log_repaired {
-        start.note(Starts::Yes, "it cuts off the write at the end of the log that is not whole");
+    let [opening, opening_before_3_7] = facts.log_opening;
+    let opening = if minor >= 7 { opening } else { opening_before_3_7 };
+    match (&facts.log_damage, opening) {
+        (why, Opening::Refused) => {
+            let why = why.as_deref().unwrap_or("it is damaged");
+            start.note(Starts::No, format!("it cannot read the log: {why}"));
+            return start;
+        }
+        (Some(why), Opening::AsIs | Opening::AfterRepair) => {
+            let why = format!("it ends the log there, and what was acknowledged is lost: {why}");
+            start.note(Starts::Badly, why);
+        }
+        (None, Opening::AfterRepair) => {
+            let why = "it cuts off the write at the end of the log that is not whole";
+            start.note(Starts::Yes, why);
+        }
+        (None, Opening::AsIs) => {}
     }
     let snap = facts.newest_snap.as_ref();
     let begin = if minor >= 7 { facts.newest_record } else { snap.map_or(0, |snap| snap.index) };

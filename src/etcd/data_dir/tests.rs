@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::etcd::log::Log;
+use crate::etcd::log::{Log, Opening};
 use crate::etcd::schema::Version;
 use crate::etcd::survey::Survey;
 
@@ -97,7 +97,25 @@ fn the_boot_matrix_is_what_real_servers_did() {
             "nnnn",
         ),
         ("proxy", Facts { has_proxy: true, ..recipe() }, "nnnn"),
-        ("damaged log", Facts { log_refused: Some("crc".into()), ..recipe() }, "nnnn"),
+        (
+            "damaged log",
+            Facts {
+                log_damage: Some("crc".into()),
+                log_opening: [Opening::Refused; 2],
+                ..recipe()
+            },
+            "nnnn",
+        ),
+        (
+            "a record that ends early",
+            Facts {
+                log_damage: Some("protobuf".into()),
+                log_opening: [Opening::Refused, Opening::AfterRepair],
+                ..recipe()
+            },
+            "bbbn",
+        ),
+        ("torn log", Facts { log_opening: [Opening::AfterRepair; 2], ..recipe() }, "yyyy"),
         ("no log", Facts { has_log: false, ..recipe() }, "bbbb"),
         (
             "no database, snapshot",
