@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/directory_cases.rs"]
+mod directory_cases;
 #[path = "support/json_document.rs"]
 mod json_document;
 #[path = "support/restore_cases.rs"]

@@ -19,6 +19,8 @@ mod boots;
 mod clusters;
 #[path = "interop/damage.rs"]
 mod damage;
+#[path = "interop/directories.rs"]
+mod directories;
 #[path = "interop/equals.rs"]
 mod equals;
 #[path = "interop/files.rs"]

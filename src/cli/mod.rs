@@ -4,6 +4,7 @@
 //! value and nothing else, and every line on stderr is JSON. A reader that closes the pipe early
 //! is no error.
 
+mod directory;
 mod extras;
 mod output;
 mod restore;

@@ -100,6 +100,10 @@ pub(super) fn finding_lines(finding: &Finding) -> Vec<String> {
     let mut lines = vec![format!("{} {severity}: {}", finding.code.id(), finding.detail)];
     let place = &finding.place;
     let mut at = Vec::new();
+    if let Some(file) = &place.file {
+        // A name may hold anything.
+        at.push(bytes_text(file.as_bytes()));
+    }
     if let Some(page) = place.page {
         at.push(format!("page {page}"));
     }

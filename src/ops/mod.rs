@@ -20,6 +20,7 @@ pub mod stage;
 pub mod status;
 pub mod subject;
 pub mod verify;
+pub mod verify_dir;
 
 use std::fmt;
 use std::path::Path;

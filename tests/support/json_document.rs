@@ -152,6 +152,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let rich = plain.members(&[one, learner]).alarm(9, 1).put("cluster", b"downgrade", downgrade);
     sandbox.write("rich.db", &rich.snapshot());
     sandbox.write("full/of/things", b"");
+    sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "killed");
     sandbox.mkdir(".note.etcdkit-AbCdEf");
     let rootless = fixture("kubernetes/manifests/single-rootless-v1beta4.yaml");
     sandbox.write("etcd.yaml", &rootless);
@@ -167,6 +168,8 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("snapshot status", 6, "snapshot status wrong.db".into()),
         ("snapshot verify", 6, "snapshot verify plain.db torn.db empty.db rich.db gone.db".into()),
         ("snapshot verify", 0, "snapshot verify --level quick plain.db".into()),
+        ("snapshot verify", 0, "snapshot verify killed".into()),
+        ("snapshot verify", 9, "snapshot verify killed full".into()),
         (restore, 0, format!("{restore} plain.db --data-dir note --wal-dir wal")),
         (restore, 0, format!("{restore} rich.db --data-dir rich --newest-revision 5000")),
         (restore, 0, format!("{restore} rich.db --data-dir kept --keep-alarms")),
