@@ -1,4 +1,4 @@
-//! `snapshot status|verify|restore`.
+//! `snapshot status|verify`, and the words of the other snapshot commands.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::output::{self, WriteOut};
 use super::restore::{self, Restore};
 use super::terminal::Terminal;
-use super::{Global, Outcome};
+use super::{Global, Outcome, rewrite};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
 use crate::ops::{ExitCode, status, verify};
@@ -26,6 +26,10 @@ pub(super) enum Command {
     Verify(Verify),
     /// Restore a snapshot into a new data directory
     Restore(Box<Restore>),
+    /// Write the snapshot that a compaction at a revision would leave
+    Compact(rewrite::Compact),
+    /// Check a database whole and write it as a snapshot with a fresh trailer
+    Seal(rewrite::Seal),
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +57,8 @@ pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
+        Command::Compact(args) => rewrite::run_compact(global, args),
+        Command::Seal(args) => rewrite::run_seal(global, args),
         Command::Restore(args) => restore::run(global, *args),
     }
 }
