@@ -452,6 +452,7 @@ fn decode_key(at: &At<'_>, key: &[u8]) -> Result<RevisionKey, Finding> {
 
 fn finding(code: Code, at: &At<'_>, key: &[u8], detail: String) -> Finding {
     let place = Place {
+        file: None,
         page: Some(at.page),
         offset: Some(at.offset),
         path: Vec::new(),
