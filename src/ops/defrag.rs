@@ -138,43 +138,19 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         finish(&mut report, &file, &database, copied, progress)?;
         return Ok(report);
     }
-    // They are copies that nobody has a use for, and take the room that the new one needs.
-    for path in &leftovers {
-        disk::remove_file(path).map_err(|error| Error::io(&error, "remove", path))?;
+    let modified = fs::metadata(&snap).and_then(|meta| meta.modified());
+    let packed = pack(&mut report, &database, &old, &file, progress);
+    if let (Err(_), Ok(modified)) = (&packed, modified) {
+        // Nothing was done in there, so it says so.
+        let _ = OsFile::open(&snap).and_then(|snap| snap.set_modified(modified));
     }
-    check_room(&snap, &file, &database, progress)?;
-    let failed = |error: io::Error| Error::io(&error, "write into", &snap);
-    let made = tempfile::Builder::new().prefix(PREFIX).tempfile_in(&snap).map_err(failed)?;
-    let (handle, temporary) = made.into_parts();
-    // A server that opens it under its new name waits until all is done.
-    holder::own(&handle, &temporary)?;
-    let out = OutFile::of_new(handle, &temporary);
-    keep_owner(out.file(), &meta, &temporary)?;
-    progress.step("copy", file.meta().size_bytes());
-    let copied = spool(&out, |spool: Spool<'_>| copy(&file, spool, progress)).map_err(failed)?;
-    let written = finish(&mut report, &file, &database, copied, progress)?;
-    progress.step("check", report.after.db_bytes);
-    let (synced, checked) = std::thread::scope(|scope| {
-        let syncing = std::thread::Builder::new().spawn_scoped(scope, || out.sync());
-        let checked = rewrite::read_back(out.file(), &written, progress);
-        let synced = match syncing {
-            // A panic in there is a bug of ours and goes on as one.
-            Ok(syncing) => syncing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => out.sync(),
-        };
-        (synced, checked)
-    });
-    synced.map_err(failed)?;
-    checked?;
-    publish(&old, &temporary, &database, &data_dir)?;
-    // It names the old file now, if it names anything.
-    let aside = temporary.keep().map_err(|error| failed(error.error))?;
-    disk::sync_dir(&snap).map_err(|error| Error::io(&error, "sync", &snap))?;
-    match disk::remove_file(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            report.warnings.push(format!("{} cannot be removed: {error}", aside.display()));
+    packed?;
+    for path in &leftovers {
+        if let Err(error) = disk::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            report.warnings.push(format!("{} cannot be removed: {error}", path.display()));
         }
-        _ => {}
     }
     disk::sync_dir(&snap).map_err(|error| Error::io(&error, "sync", &snap))?;
     let record = audit::Record {
@@ -190,8 +166,55 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
     Ok(report)
 }
 
-fn in_use(data_dir: &Path, who: &str) -> Error {
-    Error::new(ExitCode::InUse, format!("{} is in use by {who}", data_dir.display()))
+/// Writes the new file, checks it and puts it in the old one's place.
+fn pack(
+    report: &mut Report,
+    database: &Path,
+    old: &OsFile,
+    file: &File,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let snap = database.parent().unwrap_or(Path::new("/"));
+    let meta = old.metadata().map_err(|error| Error::io(&error, "look at", database))?;
+    check_room(snap, file, report, progress)?;
+    let failed = |error: io::Error| Error::io(&error, "write into", snap);
+    let made = tempfile::Builder::new().prefix(PREFIX).tempfile_in(snap).map_err(failed)?;
+    let (handle, temporary) = made.into_parts();
+    // A server that opens it under its new name waits until all is done.
+    holder::own(&handle, &temporary)?;
+    let out = OutFile::of_new(handle, &temporary);
+    keep_owner(out.file(), &meta, &temporary)?;
+    progress.step("copy", file.meta().size_bytes());
+    let copied = spool(&out, |spool: Spool<'_>| copy(file, spool, progress)).map_err(failed)?;
+    let written = finish(report, file, database, copied, progress)?;
+    progress.step("check", report.after.db_bytes);
+    let (synced, checked) = std::thread::scope(|scope| {
+        let syncing = std::thread::Builder::new().spawn_scoped(scope, || out.sync());
+        let checked = rewrite::read_back(out.file(), &written, progress);
+        let synced = match syncing {
+            // A panic in there is a bug of ours and goes on as one.
+            Ok(syncing) => syncing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => out.sync(),
+        };
+        (synced, checked)
+    });
+    synced.map_err(failed)?;
+    checked?;
+    publish(old, &temporary, database)?;
+    // It names the old file now, if it names anything.
+    let aside = temporary.keep().map_err(|error| failed(error.error))?;
+    disk::sync_dir(snap).map_err(|error| Error::io(&error, "sync", snap))?;
+    match disk::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            report.warnings.push(format!("{} cannot be removed: {error}", aside.display()));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn in_use(path: &Path, who: &str) -> Error {
+    Error::new(ExitCode::InUse, format!("{} is in use by {who}", path.display()))
         .hint("etcdctl defrag --endpoints URL, which asks the running member")
         .hint("or stop that process first")
 }
@@ -305,11 +328,12 @@ fn finish(
     Ok(copied.written)
 }
 
-/// Refuses when the new file has no room. How large it will be is found out only when it matters.
+/// Refuses when the new file has no room. How large it will be is found out only when it matters;
+/// leftovers go before that only when their room is needed.
 fn check_room(
     snap: &Path,
     file: &File,
-    database: &Path,
+    report: &mut Report,
     progress: &dyn Progress,
 ) -> Result<(), Error> {
     let Some(free) = disk::free_bytes(snap) else { return Ok(()) };
@@ -326,13 +350,21 @@ fn check_room(
     if needed <= free {
         return Ok(());
     }
+    let sound = !copied.walked.findings.has_errors();
+    for path in report.leftovers.iter().filter(|_| sound) {
+        let _ = disk::remove_file(Path::new(path));
+    }
+    let free = disk::free_bytes(snap).unwrap_or(free);
+    if needed <= free {
+        return Ok(());
+    }
     let message = format!(
-        "{} needs {needed} bytes for the new file and has {free} free; nothing was changed",
+        "{} needs {needed} bytes for the new file and has {free} free; the database is as it was",
         snap.display()
     );
+    let short = needed.saturating_sub(free);
     Err(Error::new(ExitCode::Failed, message)
-        .hint(format!("free {} bytes there, then run this again", needed - free))
-        .hint(format!("nothing was written to {}", database.display())))
+        .hint(format!("free {short} bytes there, then run this again")))
 }
 
 fn keep_owner(out: &OsFile, meta: &fs::Metadata, path: &Path) -> Result<(), Error> {
@@ -348,10 +380,10 @@ fn keep_owner(out: &OsFile, meta: &fs::Metadata, path: &Path) -> Result<(), Erro
 }
 
 /// Puts the new file in the old one's place, unless somebody waits for the old one.
-fn publish(old: &OsFile, new: &Path, database: &Path, data_dir: &Path) -> Result<(), Error> {
+fn publish(old: &OsFile, new: &Path, database: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io(&error, "replace", database);
     if let Some(who) = holder::with_open(old) {
-        return Err(in_use(data_dir, &who));
+        return Err(in_use(database, &who));
     }
     match disk::exchange(new, database) {
         Ok(()) => {}
@@ -365,7 +397,7 @@ fn publish(old: &OsFile, new: &Path, database: &Path, data_dir: &Path) -> Result
     // Who opens the name from now on gets the new file; who got the old one before is seen here.
     if let Some(who) = holder::with_open(old) {
         disk::exchange(new, database).map_err(failed)?;
-        return Err(in_use(data_dir, &who));
+        return Err(in_use(database, &who));
     }
     Ok(())
 }

@@ -3,12 +3,16 @@
 //! For a db file that was copied from a data directory, a snapshot whose trailer was lost, or one
 //! that a tool wrote to. What is sealed is proven to be readable, not to be what was saved.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
 
+use crate::bolt::File;
 use crate::etcd::hash::BackendHash;
+use crate::format::meta::Meta;
+use crate::ops::disk::OutFile;
 use crate::ops::examine::{Level, examine_and_copy};
 use crate::ops::new_file::NewFile;
 use crate::ops::{Error, Progress, audit, shell_line, status};
@@ -71,6 +75,7 @@ pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     };
     let bytes = file.meta().size_bytes();
     let out = new.out();
+    one_tree(file, out).map_err(|error| Error::io(&error, "write", &options.output))?;
     progress.step("check", bytes);
     // The copy is the file's first bytes, so its rows are those that were surveyed.
     let wanted = BackendHash::known(rows.status_hash, rows.pair_count);
@@ -118,6 +123,26 @@ pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     };
     super::recorded(&options.audit_log, &record, &mut report.warnings);
     Ok(report)
+}
+
+/// Makes both metas name the tree that was checked, as a saved snapshot's do. Those of a live
+/// database name the trees of its last two transactions.
+fn one_tree(file: &File, out: &OutFile) -> io::Result<()> {
+    let tree = |meta: &Meta| (meta.root, meta.freelist, meta.high_water_mark);
+    if let [Ok(first), Ok(second)] = file.metas()
+        && tree(first) == tree(second)
+    {
+        return Ok(());
+    }
+    let newer = *file.meta();
+    let older = Meta { txid: newer.txid.saturating_sub(1), ..newer };
+    for (id, meta) in [(0, newer), (1, older)] {
+        let mut page = meta.encode(id);
+        let page_bytes = u64::from(file.page_size());
+        page.resize(usize::try_from(page_bytes).unwrap_or(0), 0);
+        out.write_all_at(&page, id * page_bytes)?;
+    }
+    Ok(())
 }
 
 /// The ordinary commands: the database's own bytes, then their sum in binary.
