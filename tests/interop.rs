@@ -23,6 +23,8 @@ mod damage;
 mod equals;
 #[path = "interop/files.rs"]
 mod files;
+#[path = "interop/hashes.rs"]
+mod hashes;
 #[path = "interop/random.rs"]
 mod random;
 #[path = "interop/running.rs"]
