@@ -25,6 +25,8 @@ mod directories;
 mod equals;
 #[path = "interop/files.rs"]
 mod files;
+#[path = "interop/hashes.rs"]
+mod hashes;
 #[path = "interop/random.rs"]
 mod random;
 #[path = "interop/running.rs"]

@@ -6,8 +6,10 @@
 
 mod directory;
 mod extras;
+mod hashkv;
 mod output;
 mod restore;
+mod rewrite;
 mod snapshot;
 mod terminal;
 
@@ -74,6 +76,10 @@ enum Command {
     /// Check, describe and restore snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Print the hash of all records that a server gives after a start, as etcdutl does
+    Hashkv(hashkv::Args),
+    /// Pack the database of a stopped member
+    Defrag(rewrite::Defrag),
     /// Show the whole story in a temporary directory, with nothing else installed
     Demo,
     /// Print the version
@@ -116,6 +122,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let write_out = global.write_out;
     let outcome = match cli.command {
         Command::Snapshot(command) => snapshot::run(&global, command),
+        Command::Hashkv(args) => hashkv::run(&global, &args),
+        Command::Defrag(args) => rewrite::run_defrag(&global, args),
         Command::Demo => extras::demo(&global),
         Command::Version => extras::version(&global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),

@@ -1,4 +1,4 @@
-//! `snapshot status|verify|restore`.
+//! `snapshot status|verify`, and the words of the other snapshot commands.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::directory;
 use super::output::{self, WriteOut};
 use super::restore::{self, Restore};
 use super::terminal::Terminal;
-use super::{Global, Outcome};
+use super::{Global, Outcome, rewrite};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
 use crate::ops::{Error, ExitCode, status, verify, verify_dir};
@@ -27,6 +27,10 @@ pub(super) enum Command {
     Verify(Verify),
     /// Restore a snapshot into a new data directory
     Restore(Box<Restore>),
+    /// Write the snapshot that a compaction at a revision would leave
+    Compact(rewrite::Compact),
+    /// Check a database whole and write it as a snapshot with a fresh trailer
+    Seal(rewrite::Seal),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +61,8 @@ pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
+        Command::Compact(args) => rewrite::run_compact(global, args),
+        Command::Seal(args) => rewrite::run_seal(global, args),
         Command::Restore(args) => restore::run(global, *args),
     }
 }

@@ -23,6 +23,44 @@ pub fn share(file: &File, path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Takes the exclusive lock that a writer of a bbolt file takes, without waiting.
+///
+/// # Errors
+/// [`ExitCode::InUse`] when somebody has the file, naming the process; the file system knows no
+/// locks, so that nobody can tell.
+pub fn own(file: &File, path: &Path) -> Result<(), Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(in_use(file, path)),
+        Err(TryLockError::Error(error)) => Err(Error::io(&error, "lock", path)),
+    }
+}
+
+/// Finds another process that has a file open, whatever its name is now, locked or not.
+///
+/// bbolt opens a file and then tries its lock again and again, so a server that waits for one is
+/// found by this alone. Only processes that `/proc` shows to us are seen.
+#[must_use]
+pub fn with_open(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut others = processes.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.chars().all(|c| c.is_ascii_digit()) && name != own.as_str()
+    });
+    let other = others.find(|entry| {
+        let open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        open.into_iter().any(|fd| {
+            let there = fs::metadata(fd.path());
+            there.is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
+        })
+    })?;
+    let name = fs::read_to_string(other.path().join("comm")).unwrap_or_default();
+    Some(format!("process {} ({})", other.file_name().to_string_lossy(), name.trim()))
+}
+
 /// Makes the error that names the holder of a file's lock.
 #[must_use]
 pub fn in_use(file: &File, path: &Path) -> Error {

@@ -7,15 +7,18 @@
 
 pub mod audit;
 pub mod clock;
+pub mod defrag;
 pub mod demo;
 pub mod digest;
 pub mod disk;
 pub mod examine;
 pub mod exit;
+pub mod hashkv;
 pub mod holder;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
+pub mod rewrite;
 pub mod stage;
 pub mod status;
 pub mod subject;
