@@ -26,7 +26,9 @@
 
 pub mod builder;
 pub mod cursor;
+pub mod overlay;
 mod page;
+pub mod rebuild;
 pub mod source;
 pub mod walk;
 

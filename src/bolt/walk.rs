@@ -47,6 +47,18 @@ pub trait Visit {
     }
 }
 
+impl<V: Visit + ?Sized> Visit for &mut V {
+    fn bucket(&mut self, at: &At<'_>, sequence: u64) {
+        (**self).bucket(at, sequence);
+    }
+    fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
+        (**self).entry(at, key, value);
+    }
+    fn page(&mut self, entered: u64) -> bool {
+        (**self).page(entered)
+    }
+}
+
 /// A visitor that looks at nothing: for a check of the pages alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ignore;

@@ -8,13 +8,16 @@
 pub mod audit;
 pub mod clock;
 pub mod demo;
+pub mod disk;
 pub mod examine;
 pub mod exit;
 pub mod holder;
+pub mod new_file;
 pub mod progress;
 pub mod restore;
 pub mod stage;
 pub mod status;
+pub mod subject;
 pub mod verify;
 
 use std::fmt;
