@@ -21,10 +21,13 @@
     clippy::as_conversions
 )]
 
+pub mod apply;
 pub mod chain;
 pub mod members;
 pub mod peer_urls;
 pub mod record;
+pub mod replay;
+pub mod request;
 pub mod restore_log;
 pub mod revision;
 pub mod rows;

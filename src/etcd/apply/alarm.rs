@@ -63,9 +63,8 @@ pub(super) fn apply(
         other => AlarmKind::Other(other),
     };
     let standing = standing(state)?;
-    let same = standing
-        .iter()
-        .find(|alarm| alarm.member_id.0 == request.member_id && alarm.kind == kind);
+    let same =
+        standing.iter().find(|alarm| alarm.member_id.0 == request.member_id && alarm.kind == kind);
     match (request.action, same) {
         (RAISE, None) if request.alarm != 0 => {
             let mut key = Vec::new();

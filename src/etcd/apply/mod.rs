@@ -472,11 +472,7 @@ impl From<Unreadable> for Stop {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn apply<'a>(
-    state: &dyn State,
-    rules: &Rules,
-    entry: &Entry<'a>,
-) -> Result<Effect<'a>, Error> {
+pub fn apply<'a>(state: &dyn State, rules: &Rules, entry: &Entry<'a>) -> Result<Effect<'a>, Error> {
     let impossible = |what| Error::Entry { index: entry.index, what };
     if let Some(field) = entry.unknown_field {
         return Err(impossible(format!("field {field}, which no known etcd writes")));
@@ -551,9 +547,7 @@ fn apply_request<'a>(
         Body::LeaseRevoke(request) => lease::revoke(&context, request.id, effect),
         Body::LeaseCheckpoint(request) => lease::checkpoint(&context, request, effect),
         Body::Alarm(request) => alarm::apply(state, request, effect),
-        Body::ClusterVersionSet(request) => {
-            membership::set_version(request.version, effect)
-        }
+        Body::ClusterVersionSet(request) => membership::set_version(request.version, effect),
         Body::MemberAttributes(request) => {
             let attributes = request.attributes.clone().unwrap_or_default();
             let urls = attributes.client_urls.iter().map(|url| membership::text(url)).collect();
