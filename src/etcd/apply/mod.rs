@@ -427,7 +427,7 @@ impl Written<'_> {
 #[non_exhaustive]
 pub enum Error {
     /// A request that is not understood.
-    #[error("entry {index} of the log has {fault}")]
+    #[error("entry {index} of the log: {fault}")]
     Request {
         /// The entry's index.
         index: u64,
@@ -587,6 +587,6 @@ pub fn applied_rows(index: u64, term: Option<u64>) -> Vec<Row> {
 }
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ pub const ITEMS_MAX: u32 = 100_000;
 #[non_exhaustive]
 pub enum Fault {
     /// Bytes that are no such message.
-    #[error("a {message} that cannot be read: {error}")]
+    #[error("{message} that cannot be read: {error}")]
     Malformed {
         /// The message's name in etcd.
         message: &'static str,
