@@ -6,6 +6,7 @@
 
 mod extras;
 mod output;
+mod restore;
 mod snapshot;
 mod terminal;
 
