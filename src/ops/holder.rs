@@ -38,15 +38,20 @@ pub fn in_use(file: &File, path: &Path) -> Error {
 /// on the same host path); it serves to name the holder, and to find locks on WAL segments.
 #[must_use]
 pub fn of_member_dir(member: &Path) -> Option<String> {
-    let db = member.join("snap").join("db");
-    if let Ok(file) = File::open(&db)
+    of_files(&member.join("snap").join("db"), &member.join("wal"))
+}
+
+/// The same for a db and a WAL directory that may be in another place.
+#[must_use]
+pub fn of_files(db: &Path, wal: &Path) -> Option<String> {
+    if let Ok(file) = File::open(db)
         && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     {
         let who = file.metadata().ok().and_then(|meta| find(meta.dev(), meta.ino()));
         return Some(who.unwrap_or_else(|| "another process".into()));
     }
-    let mut files = vec![db];
-    if let Ok(entries) = fs::read_dir(member.join("wal")) {
+    let mut files = vec![db.to_owned()];
+    if let Ok(entries) = fs::read_dir(wal) {
         files.extend(entries.flatten().map(|entry| entry.path()));
     }
     files.iter().find_map(|path| {

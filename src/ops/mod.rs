@@ -16,9 +16,11 @@ pub mod holder;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
+pub mod save;
 pub mod stage;
 pub mod status;
 pub mod subject;
+pub mod tail;
 pub mod verify;
 
 use std::fmt;
