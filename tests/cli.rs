@@ -7,6 +7,8 @@
 mod json_document;
 #[path = "support/restore_cases.rs"]
 mod restore_cases;
+#[path = "support/save_cases.rs"]
+mod save_cases;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;

@@ -25,5 +25,7 @@ mod equals;
 mod files;
 #[path = "interop/random.rs"]
 mod random;
+#[path = "interop/replays.rs"]
+mod replays;
 #[path = "interop/running.rs"]
 mod running;

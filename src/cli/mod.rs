@@ -7,6 +7,7 @@
 mod extras;
 mod output;
 mod restore;
+mod save;
 mod snapshot;
 mod terminal;
 
@@ -70,7 +71,7 @@ impl Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check, describe and restore snapshots
+    /// Save, check, describe and restore snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Command),
     /// Show the whole story in a temporary directory, with nothing else installed

@@ -1,4 +1,4 @@
-//! `snapshot status|verify|restore`.
+//! `snapshot save|status|verify|restore`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::output::{self, WriteOut};
 use super::restore::{self, Restore};
+use super::save::{self, Save};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
 use crate::format::finding::Severity;
@@ -17,6 +18,8 @@ use crate::ops::{ExitCode, status, verify};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Save a dead member's data as a snapshot, what only its log holds included
+    Save(Save),
     /// Show a snapshot's figures, as etcdutl does, and what else is in it
     Status {
         /// The snapshot file
@@ -51,6 +54,7 @@ enum CheckLevel {
 
 pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
+        Command::Save(args) => save::run(global, args),
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
         Command::Restore(args) => restore::run(global, *args),

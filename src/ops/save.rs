@@ -388,9 +388,12 @@ fn publish(
     let note_path = note.target().to_owned();
     note.out().write_all(&content).map_err(|error| Error::io(&error, "write", &note_path))?;
     note.publish()?;
+    let target = snapshot.target().to_owned();
     snapshot.publish().inspect_err(|_| {
         // A note without its snapshot would stand in the way of the next run.
-        let _ = disk::remove_file(&note_path);
+        if !target.exists() {
+            let _ = disk::remove_file(&note_path);
+        }
     })
 }
 
