@@ -11,6 +11,8 @@ mod json_document;
 mod restore_cases;
 #[path = "support/rewrite_cases.rs"]
 mod rewrite_cases;
+#[path = "support/save_cases.rs"]
+mod save_cases;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;

@@ -29,5 +29,7 @@ mod files;
 mod hashes;
 #[path = "interop/random.rs"]
 mod random;
+#[path = "interop/replays.rs"]
+mod replays;
 #[path = "interop/running.rs"]
 mod running;

@@ -10,6 +10,7 @@ mod hashkv;
 mod output;
 mod restore;
 mod rewrite;
+mod save;
 mod snapshot;
 mod terminal;
 
@@ -73,7 +74,7 @@ impl Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check, describe and restore snapshots
+    /// Save, check, describe and restore snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Command),
     /// Print the hash of all records that a server gives after a start, as etcdutl does

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::directory;
 use super::output::{self, WriteOut};
 use super::restore::{self, Restore};
+use super::save::{self, Save};
 use super::terminal::Terminal;
 use super::{Global, Outcome, rewrite};
 use crate::format::finding::Severity;
@@ -18,6 +19,8 @@ use crate::ops::{Error, ExitCode, status, verify, verify_dir};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Save a dead member's data as a snapshot, what only its log holds included
+    Save(Save),
     /// Show a snapshot's figures, as etcdutl does, and what else is in it
     Status {
         /// The snapshot file
@@ -59,6 +62,7 @@ enum CheckLevel {
 
 pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
+        Command::Save(args) => save::run(global, args),
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
         Command::Compact(args) => rewrite::run_compact(global, args),

@@ -22,14 +22,17 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+pub mod apply;
 pub mod chain;
+pub mod data_dir;
 pub mod hash;
 pub mod key_table;
-pub mod data_dir;
 pub mod log;
 pub mod members;
 pub mod peer_urls;
 pub mod record;
+pub mod replay;
+pub mod request;
 pub mod restore_log;
 pub mod revision;
 pub mod rows;

@@ -19,9 +19,11 @@ pub mod new_file;
 pub mod progress;
 pub mod restore;
 pub mod rewrite;
+pub mod save;
 pub mod stage;
 pub mod status;
 pub mod subject;
+pub mod tail;
 pub mod verify;
 pub mod verify_dir;
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use etcdkit::etcd::members::Member;
 use serde_json::Value;
 
+use crate::support::dead::{Dead, grant};
 use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
 
 #[derive(Clone, Debug)]
@@ -160,6 +161,14 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     sandbox.write("etcd.yaml", &rootless);
     let accept = format!("--accept-damaged={}", sha256(&wrong));
 
+    let twice = [grant(5, 60), grant(5, 60)];
+    Dead::restored(&sandbox, "dead").append(&twice).hard_state(2);
+    let cut = Dead::restored(&sandbox, "cut");
+    let segment = cut.dir.join("member/wal/0000000000000000-0000000000000000.wal");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
     let lines = [
@@ -183,11 +192,14 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("defrag", 0, "defrag --data-dir killed".into()),
         ("snapshot compact", 0, "snapshot compact plain.db --rev 70 -o small.db".into()),
         ("snapshot seal", 0, "snapshot seal plain.db -o sealed.db".into()),
+        ("snapshot save", 0, "snapshot save saved.db --from-data-dir dead".into()),
+        ("snapshot save", 0, "snapshot save dry.db --from-data-dir dead --dry-run".into()),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),
         ("error", 7, format!("{restore} plain.db --data-dir full")),
         ("error", 6, format!("{restore} wrong.db --data-dir x")),
+        ("error", 6, "snapshot save cut.db --from-data-dir cut".into()),
         ("error", 2, "snapshot nonsense".into()),
         ("error", 9, "snapshot status gone.db".into()),
     ];
@@ -209,6 +221,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         let record: Value = serde_json::from_str(line).unwrap();
         let shape = match record["operation"].as_str() {
             Some("snapshot restore") => "audit record",
+            Some("snapshot save") => "audit record of a save",
             _ => "audit record of a rewrite",
         };
         document.take(shape, &record);

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+pub(crate) mod dead;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Read};
