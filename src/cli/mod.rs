@@ -5,6 +5,7 @@
 //! is no error.
 
 mod extras;
+mod inspect;
 mod output;
 mod snapshot;
 mod terminal;

@@ -1,15 +1,15 @@
-//! `snapshot status|verify|restore`.
+//! `snapshot status|verify|restore`; the other verbs have files of their own.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
+use comfy_table::Table;
 use serde_json::{Value, json};
 
-use super::output::{self, WriteOut};
+use super::output::{self, WriteOut, table};
 use super::terminal::Terminal;
-use super::{Global, Outcome};
+use super::{Global, Outcome, inspect};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
 use crate::ops::restore::{self, Options, Report, bump, identity};
@@ -24,6 +24,8 @@ pub(super) enum Command {
     },
     /// Check whether snapshots can be relied on: trailer, every page, every record
     Verify(Verify),
+    /// Show what takes the room in a database, and what would give it back
+    Inspect(inspect::Inspect),
     /// Restore a snapshot into a new data directory
     Restore(Box<Restore>),
 }
@@ -121,6 +123,7 @@ pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
+        Command::Inspect(args) => inspect::run(global, args),
         Command::Restore(args) => run_restore(global, *args),
     }
 }
@@ -192,12 +195,6 @@ fn si_size(bytes: u64) -> String {
     let (whole, rest) = (tenths / 10, tenths % 10);
     let up = rest > 5 || (rest == 5 && whole % 2 == 1);
     format!("{} {name}", whole + u128::from(up))
-}
-
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_FULL_CONDENSED);
-    table
 }
 
 fn details(report: &Value) -> Table {

@@ -12,6 +12,7 @@ pub mod disk;
 pub mod examine;
 pub mod exit;
 pub mod holder;
+pub mod inspect;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
