@@ -138,7 +138,7 @@ fn killed_at_any_step_the_target_is_as_it_was() {
         let calls = Calls::default();
         restore(&options(&counted.path("."), wal, false), &calls).unwrap();
         let counts = calls.counts.into_inner().unwrap();
-        assert_eq!(counts.keys().collect::<Vec<_>>(), ["check", "copy", "sync", "verify"]);
+        assert_eq!(counts.keys().collect::<Vec<_>>(), ["build", "check", "sync", "verify"]);
         let before = without_temporaries(sandbox.picture(), &folder);
         for (step, count) in counts {
             let mut places = vec![0, count / 2, count - 1];

@@ -26,6 +26,7 @@
 
 pub mod builder;
 pub mod cursor;
+pub mod edit;
 pub mod overlay;
 mod page;
 pub mod rebuild;
@@ -35,6 +36,7 @@ pub mod walk;
 use std::io;
 use std::path::Path;
 
+pub use cursor::Bucket;
 pub use page::{Page, PageFault};
 pub use source::Source;
 pub use walk::{At, Visit};

@@ -7,6 +7,7 @@
 mod extras;
 mod inspect;
 mod output;
+mod restore;
 mod snapshot;
 mod terminal;
 

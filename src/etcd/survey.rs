@@ -16,8 +16,10 @@
 //! Source: etcd `snapshot.v3Manager.Status`, `mvcc.store.restore`; 3.4.23, 3.5.35, 3.7.3.
 
 mod report;
+mod sums;
 
 pub use report::{Auth, Report};
+pub use sums::BucketSums;
 
 use super::chain::{Breach, Chains};
 use super::members::{Member, MemberId};
@@ -145,6 +147,10 @@ impl Survey {
     fn end_bucket(&mut self) {
         if self.bucket == schema::KEY {
             self.report.key_bucket_crc = self.bucket_hash;
+        }
+        if !self.bucket.is_empty() {
+            let (crc, bytes) = (self.bucket_hash, self.bucket_bytes);
+            self.report.sums.push(&self.bucket, crc, bytes);
         }
         self.hash_before =
             crc32c::crc32c_combine(self.hash_before, self.bucket_hash, self.bucket_bytes);

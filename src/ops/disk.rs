@@ -299,6 +299,16 @@ pub fn remove_dir_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes a directory that holds nothing.
+///
+/// # Errors
+/// It holds something, is not there, or cannot be removed.
+pub fn remove_empty_dir(path: &Path) -> io::Result<()> {
+    fs::remove_dir(path)?;
+    note(path, || Event::RemoveDir(path.to_owned()));
+    Ok(())
+}
+
 /// Free bytes for an ordinary user where `path` is or will be; `None` where that is not known.
 #[must_use]
 pub fn free_bytes(path: &Path) -> Option<u64> {

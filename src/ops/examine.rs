@@ -12,8 +12,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
+use super::digest::{self, CopyTo, Digests, TRAILER_BYTES, digest};
+use super::disk::OutFile;
 use super::{Error, Progress, holder};
 use crate::bolt::walk::{Walk, walk};
 use crate::bolt::{self, At, File, Source, Visit};
@@ -22,8 +22,6 @@ use crate::format::finding::{Code, Finding, Findings, Place};
 use crate::format::kind::{self, TextMarks};
 use crate::format::{hex, u64_of};
 
-/// Bytes of the trailer.
-pub const TRAILER_BYTES: u64 = 32;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// How much is looked at.
@@ -165,6 +163,21 @@ fn changed(path: &Path) -> Error {
 /// The file cannot be opened or read, somebody writes to it, or the operation was told to stop.
 /// Damage is no error: see [`Examined::findings`].
 pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Examined, Error> {
+    examine_and_copy(path, level, None, progress)
+}
+
+/// Examines a file, and writes the database in it, without what follows, to a new file meanwhile.
+///
+/// The copy holds the bytes that were summed. It is whole only if the file is a database.
+///
+/// # Errors
+/// As for [`examine`], and when the copy cannot be written.
+pub fn examine_and_copy(
+    path: &Path,
+    level: Level,
+    copy: Option<&OutFile>,
+    progress: &dyn Progress,
+) -> Result<Examined, Error> {
     let io = |error: io::Error| Error::io(&error, "read", path);
     let source = Source::open(path).map_err(|error| {
         let database = path.join("member").join("snap").join("db");
@@ -199,12 +212,14 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
         Err(bolt::Error::Io(error)) => return Err(io(error)),
         Err(error) => not_a_database(&mut examined, &handle, &head, &error).map_err(io)?,
     }
+    let copy = copy.zip(examined.file.as_ref());
+    let copy = copy.map(|(out, file)| CopyTo { out, bytes: file.meta().size_bytes() });
     progress.step("verify", size_bytes);
     let hashed = match (&examined.file, level) {
         (Some(file), Level::Full) => {
             let (hashed, walked) = std::thread::scope(|scope| {
                 let hashing = std::thread::Builder::new()
-                    .spawn_scoped(scope, || hash(&handle, progress, false));
+                    .spawn_scoped(scope, || digest(&handle, copy, progress, false));
                 let walked = walk_rows(file, progress);
                 let hashed = match hashing {
                     // A panic in there is a bug of ours and goes on as one.
@@ -212,7 +227,7 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
                         hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                     }
                     // No second thread to be had: one after the other.
-                    Err(_) => hash(&handle, progress, false),
+                    Err(_) => digest(&handle, copy, progress, false),
                 };
                 (hashed, walked)
             });
@@ -224,13 +239,14 @@ pub fn examine(path: &Path, level: Level, progress: &dyn Progress) -> Result<Exa
             examined.rows = Some(rows);
             hashed
         }
-        _ => hash(&handle, progress, true),
+        _ => digest(&handle, copy, progress, true),
     };
-    let hashed = hashed.map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => changed(path),
-        _ => io(error),
-    });
-    let Some(hashed) = hashed? else { return Err(Error::interrupted()) };
+    let hashed = hashed.map_err(|error| match error {
+        digest::Error::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => changed(path),
+        digest::Error::Read(error) => io(error),
+        digest::Error::Write(error) => Error::io(&error, "copy", path),
+        digest::Error::Stopped => Error::interrupted(),
+    })?;
     examined.sha256 = hex(&hashed.file);
     seal(&mut examined, &hashed);
     if let Some(file) = &examined.file {
@@ -272,40 +288,7 @@ pub(super) fn walk_rows(file: &File, progress: &dyn Progress) -> (Walk, Rows) {
     (walked, listen.survey.finish())
 }
 
-struct Hashed {
-    /// Of the bytes before the trailer.
-    body: [u8; 32],
-    /// Of the whole file.
-    file: [u8; 32],
-    /// The last 32 bytes, where the file has that many.
-    tail: [u8; 32],
-}
-
-/// Hashes the file; `None` when told to stop.
-fn hash(source: &Source, progress: &dyn Progress, show: bool) -> io::Result<Option<Hashed>> {
-    let body_bytes = source.len().saturating_sub(TRAILER_BYTES);
-    let mut hasher = Sha256::new();
-    let mut at = 0;
-    while at < body_bytes {
-        let limit = PIECE_BYTES.min(usize::try_from(body_bytes - at).unwrap_or(PIECE_BYTES));
-        let piece = source.read_up_to(at, limit)?;
-        hasher.update(&piece);
-        at += u64_of(piece.len());
-        if show {
-            progress.advance(at);
-        }
-        if progress.stopped() {
-            return Ok(None);
-        }
-    }
-    let end = source.read_up_to(body_bytes, PIECE_BYTES)?;
-    let body = hasher.clone().finalize().into();
-    hasher.update(&end);
-    let tail = end.try_into().unwrap_or([0; 32]);
-    Ok(Some(Hashed { body, file: hasher.finalize().into(), tail }))
-}
-
-fn seal(examined: &mut Examined, hashed: &Hashed) {
+fn seal(examined: &mut Examined, hashed: &Digests) {
     if examined.size_bytes % 512 != TRAILER_BYTES || examined.file.is_none() {
         return;
     }

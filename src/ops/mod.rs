@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod clock;
 pub mod demo;
+pub mod digest;
 pub mod disk;
 pub mod examine;
 pub mod exit;

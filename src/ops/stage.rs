@@ -16,18 +16,18 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-
+use super::disk::{self, OutFile, rename_new, sync_dir};
 use super::{Error, ExitCode, clock, holder};
 
 const MARK: &str = ".etcdkit-";
-/// Stands in a temporary as long as it may be thrown away. A run that is killed while it swaps a
-/// new directory with an old one leaves the old one under a temporary's name: without this file it
-/// is never removed.
-const STAGE_FILE: &str = ".etcdkit-stage";
+/// Start of the name of a file that stands in a temporary as long as it may be thrown away; the
+/// temporary's own random letters follow. A run that is killed while it swaps a new directory with
+/// an old one leaves the old one under a temporary's name: without this file it is never removed.
+const STAGE_FILE: &str = ".etcdkit-stage-";
 
 /// What stands at the target before anything is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Found {
 }
 
 /// A target that was looked at and may be built.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Target {
     path: PathBuf,
     found: Found,
@@ -95,8 +95,10 @@ impl Target {
         let mut names = Vec::new();
         for entry in fs::read_dir(&target.path).map_err(io)? {
             let entry = entry.map_err(io)?;
-            if entry.file_name() != "lost+found" && !target.dead.contains(&entry.path()) {
-                names.push(entry.file_name().to_string_lossy().into_owned());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_mark = name.starts_with(STAGE_FILE);
+            if name != "lost+found" && !is_mark && !target.dead.contains(&entry.path()) {
+                names.push(name);
             }
         }
         names.sort();
@@ -176,9 +178,7 @@ impl Target {
     /// Free bytes for an ordinary user where the target will be; `None` where that is not known.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
-        let existing = self.path.ancestors().find(|path| path.is_dir())?;
-        let stat = rustix::fs::statvfs(existing).ok()?;
-        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+        disk::free_bytes(&self.path)
     }
 
     /// True when what is there must be replaced: the directory is kept and its contents moved.
@@ -197,7 +197,7 @@ impl Target {
     /// The folder cannot be made.
     pub fn stage(self) -> Result<Stage, Error> {
         for dead in &self.dead {
-            fs::remove_dir_all(dead).map_err(|error| Error::io(&error, "remove", dead))?;
+            disk::remove_dir_all(dead).map_err(|error| Error::io(&error, "remove", dead))?;
         }
         let inside = self.keeps_directory();
         let parent = self.path.parent().unwrap_or(Path::new("/")).to_owned();
@@ -206,8 +206,7 @@ impl Target {
             let missing: Vec<_> = parent.ancestors().take_while(|path| !path.exists()).collect();
             for path in missing.into_iter().rev() {
                 // Whoever etcd runs as must be able to pass through.
-                let done = fs::DirBuilder::new().mode(0o755).create(path);
-                if let Err(error) = done {
+                if let Err(error) = disk::make_dir(path, 0o755) {
                     remove_empty(&made);
                     return Err(Error::io(&error, "make", path));
                 }
@@ -216,6 +215,8 @@ impl Target {
         }
         let (folder, prefix) =
             if inside { (&self.path, MARK.to_owned()) } else { (&parent, self.prefix()) };
+        let modified = fs::metadata(folder).and_then(|meta| meta.modified()).ok();
+        let was = modified.filter(|_| inside).map(|modified| (folder.clone(), modified));
         let temporary = tempfile::Builder::new()
             .prefix(&prefix)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -224,8 +225,9 @@ impl Target {
                 remove_empty(&made);
                 Error::io(&error, "make a folder in", folder)
             })?;
+        disk::made_dir(temporary.path());
         let mut stage =
-            Stage { target: self, inside, temporary: Some(temporary), made, lock: None };
+            Stage { target: self, inside, temporary: Some(temporary), made, was, lock: None };
         // The lock says that we live; it goes with us, however we end. Another run that looks for
         // dead temporaries holds it for a moment.
         let path = stage.path().to_owned();
@@ -239,8 +241,8 @@ impl Target {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         stage.lock = Some(lock);
-        let mark = path.join(STAGE_FILE);
-        File::create_new(&mark).map_err(|error| Error::io(&error, "make", &mark))?;
+        let mark = path.join(mark_of(&path));
+        OutFile::create(&mark).map_err(|error| Error::io(&error, "make", &mark))?;
         Ok(stage)
     }
 }
@@ -275,7 +277,7 @@ fn dead_stages(folder: &Path, prefix: &str) -> (Vec<PathBuf>, Vec<PathBuf>) {
         tail.len() == 6 && tail.chars().all(|c| c.is_ascii_alphanumeric())
     });
     let is_stage = |path: &PathBuf| {
-        path.join(STAGE_FILE).exists()
+        path.join(mark_of(path)).exists()
             || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
     };
     ours.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
@@ -287,7 +289,7 @@ fn dead_stages(folder: &Path, prefix: &str) -> (Vec<PathBuf>, Vec<PathBuf>) {
 fn remove_empty(made: &[PathBuf]) {
     for path in made.iter().rev() {
         // Somebody else may have put something there in the meantime; then it stays.
-        let _ = fs::remove_dir(path);
+        let _ = disk::remove_empty_dir(path);
     }
 }
 
@@ -298,6 +300,8 @@ pub struct Stage {
     inside: bool,
     temporary: Option<tempfile::TempDir>,
     made: Vec<PathBuf>,
+    /// The target, where the temporary is inside it, and when it was last changed.
+    was: Option<(PathBuf, SystemTime)>,
     /// Held while the directory is being built.
     lock: Option<File>,
 }
@@ -326,20 +330,20 @@ impl Stage {
     /// A rename failed; everything is as it was.
     pub fn publish(mut self, wal: Option<(&Path, &Path)>) -> Result<Published, Error> {
         let target = self.target.path.clone();
+        let mark = mark_of(self.path());
         // Opened before anything is renamed: what cannot be synced is found out while it is early.
         let mut sync = Vec::new();
         let made = self.made.iter().filter_map(|path| path.parent());
         let wal_parent = wal.and_then(|(_, to)| to.parent());
         for folder in made.chain(target.parent()).chain(wal_parent) {
-            sync.push(File::open(folder).map_err(|error| Error::io(&error, "open", folder))?);
+            let open = File::open(folder).map_err(|error| Error::io(&error, "open", folder))?;
+            sync.push((open, folder.to_owned()));
         }
         if matches!(self.target.found, Found::Occupied(_)) {
             self.target.not_in_use()?;
         }
         if let Some((from, to)) = wal {
-            fs::remove_file(from.join(STAGE_FILE))
-                .and_then(|()| sync_dir(from))
-                .and_then(|()| rename_new(from, to))
+            rename_new(from, to)
                 .map_err(|error| Error::io(&error, "rename the WAL directory to", to))?;
         }
         let moved_aside = match self.swap_in() {
@@ -354,17 +358,19 @@ impl Stage {
         // From here on the target is there, whatever else happens: what fails is a warning.
         self.made.clear();
         if let Some(temporary) = self.temporary.take() {
+            // Elsewhere it has its new name; there is nothing to remove.
+            let path = temporary.keep();
             if self.inside {
-                drop(temporary);
-            } else {
-                // It has its new name; there is nothing to remove.
-                let _ = temporary.keep();
+                let _ = disk::remove_dir_all(&path);
             }
         }
         let mut published = Published { moved_aside, warnings: Vec::new() };
-        let own = File::open(&target);
-        for file in sync.into_iter().map(Ok).chain([own]) {
-            if let Err(error) = file.and_then(|file| file.sync_all()) {
+        // Only now: a run that is killed before leaves something that is known to be its own.
+        let wal_own = wal.map(|(from, to)| unmark(to, &mark_of(from)));
+        let own = if self.inside { sync_dir(&target) } else { unmark(&target, &mark) };
+        let synced = sync.iter().map(|(folder, path)| disk::sync_open_dir(folder, path));
+        for outcome in wal_own.into_iter().chain(synced).chain([own]) {
+            if let Err(error) = outcome {
                 published.warnings.push(format!(
                     "{} is in place, but a folder could not be synced: {error}; run sync",
                     target.display()
@@ -396,8 +402,6 @@ impl Stage {
                 (Err(error), None) => Err(error),
             };
         }
-        fs::remove_file(self.path().join(STAGE_FILE))?;
-        sync_dir(self.path())?;
         if !matches!(self.target.found, Found::Occupied(_)) {
             rename_new(self.path(), target)?;
             return Ok(None);
@@ -417,29 +421,44 @@ impl Stage {
         };
         let target = &self.target.path;
         let aside = aside_name(target);
-        let exchange = || renameat_with(CWD, &built, CWD, target, RenameFlags::EXCHANGE);
+        let exchange = || disk::exchange(&built, target);
         let (error, built_is_ours) = match exchange() {
             Ok(()) => match rename_new(&built, &aside) {
                 Ok(()) => return Ok(aside),
                 Err(error) => (error, exchange().is_ok()),
             },
-            Err(
-                rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP,
-            ) => match rename_new(target, &aside).and_then(|()| rename_new(&built, target)) {
-                Ok(()) => return Ok(aside),
-                Err(error) => {
-                    // Refused where the first rename failed, since the target is still there.
-                    let _ = rename_new(&aside, target);
-                    (error, true)
+            Err(error)
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) =>
+            {
+                match rename_new(target, &aside).and_then(|()| rename_new(&built, target)) {
+                    Ok(()) => return Ok(aside),
+                    Err(error) => {
+                        // Refused where the first rename failed: the target is still there.
+                        let _ = rename_new(&aside, target);
+                        (error, true)
+                    }
                 }
-            },
-            Err(error) => (error.into(), true),
+            }
+            Err(error) => (error, true),
         };
         if built_is_ours {
-            let _ = fs::remove_dir_all(&built);
+            let _ = disk::remove_dir_all(&built);
         }
         Err(error)
     }
+}
+
+/// Names the file that says of a temporary that it may be thrown away.
+fn mark_of(temporary: &Path) -> String {
+    let name = temporary.file_name().unwrap_or_default().to_string_lossy();
+    let letters = name.rsplit('-').next().unwrap_or_default();
+    format!("{STAGE_FILE}{letters}")
+}
+
+/// Takes the mark off a directory that has its name now.
+fn unmark(path: &Path, mark: &str) -> io::Result<()> {
+    disk::remove_file(&path.join(mark))?;
+    sync_dir(path)
 }
 
 /// Makes the name under which something is kept that was in the way.
@@ -457,32 +476,16 @@ fn aside_name(path: &Path) -> PathBuf {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        drop(self.temporary.take());
+        if let Some(temporary) = self.temporary.take() {
+            // What cannot be removed is dead to the next run.
+            let _ = disk::remove_dir_all(&temporary.keep());
+            if let Some((folder, modified)) = &self.was {
+                // Nothing was done in there, so it says so.
+                let _ = File::open(folder).and_then(|folder| folder.set_modified(*modified));
+            }
+        }
         remove_empty(&self.made);
     }
-}
-
-/// Renames without replacing anything.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        // A file system that cannot promise it (some network ones): look first.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
-            if fs::symlink_metadata(to).is_ok() {
-                return Err(ErrorKind::AlreadyExists.into());
-            }
-            fs::rename(from, to)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes a directory's entries durable.
-///
-/// # Errors
-/// The directory cannot be opened or synced.
-pub fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// Gives everything below a directory, itself included, to an owner.
@@ -569,11 +572,13 @@ mod tests {
         let path = folder.path().join("data");
         let dead = folder.path().join(".data.etcdkit-AbC123");
         fs::create_dir(&dead).unwrap();
-        File::create(dead.join(STAGE_FILE)).unwrap();
+        File::create(dead.join(".etcdkit-stage-AbC123")).unwrap();
         File::create(dead.join("half")).unwrap();
         // An old data directory that a killed swap left under a temporary's name.
         let old = folder.path().join(".data.etcdkit-OlDoLd");
         fs::create_dir_all(old.join("member")).unwrap();
+        // It was new once itself, in a run that was killed right after it got its name.
+        File::create(old.join(".etcdkit-stage-AbC123")).unwrap();
         fs::create_dir(folder.path().join(".data.etcdkit-other-name")).unwrap();
         let living = Target::inspect(&path, false).unwrap().stage().unwrap();
         assert!(!folder.path().join(".data.etcdkit-AbC123").exists());

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use etcdkit::bolt::builder::Builder;
 use etcdkit::bolt::cursor::Bucket;
+use etcdkit::bolt::rebuild::Rebuild;
 use etcdkit::bolt::walk::walk;
 use etcdkit::bolt::{At, File, Visit};
 use etcdkit::format::finding::Severity;
-use etcdkit::ops::Silent;
-use etcdkit::ops::restore::rows::{Copier, Edits};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -135,9 +134,9 @@ fn generated_files_are_read_and_built_anew() {
         let copy = sandbox.path("generated").join(format!("{name}.anew"));
         let out = BufWriter::new(Disk::create(&copy).expect("a file"));
         let builder = Builder::new(out, file.page_size()).expect("a page size");
-        let mut copier = Copier::new(builder, Edits::default(), file.page_size(), &Silent);
+        let mut copier = Rebuild::new(builder);
         walk(&file, &mut copier);
-        let (_, out) = copier.finish(9).expect("a copy").expect("not stopped");
+        let (_, out) = copier.finish(9).expect("a copy");
         out.into_inner().expect("flushed");
         let text = copy.to_str().expect("a plain path");
         assert_eq!(&real.oracle_lines(&["boltdump", text]), want, "{name} built anew");

@@ -176,6 +176,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         (restore, 0, format!("{restore} kube.db --data-dir full --force")),
         (restore, 0, format!("{restore} kube.db --data-dir dry --dry-run --manifest etcd.yaml")),
         (restore, 0, format!("{restore} wrong.db --data-dir wrong {accept}")),
+        (restore, 0, format!("{restore} plain.db --all-members all")),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),

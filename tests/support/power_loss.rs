@@ -638,9 +638,7 @@ impl Case {
     pub(crate) fn outcome(&self) -> Outcome {
         // Two recordings at once are not possible.
         static ONE: Mutex<()> = Mutex::new(());
-        let root = tempfile::tempdir().unwrap();
-        let root = fs::canonicalize(root.path()).map(|path| (root, path)).unwrap();
-        let (_keep, root) = root;
+        let (_folder, root) = fresh();
         (self.before)(&root);
         let before = read_tree(&root);
         let (done, events) = {
@@ -709,8 +707,7 @@ impl Case {
         after: &Tree,
         outcome: &mut Outcome,
     ) -> Result<(), String> {
-        let folder = tempfile::tempdir().unwrap();
-        let root = fs::canonicalize(folder.path()).unwrap();
+        let (_folder, root) = fresh();
         write_tree(&root, &state.tree);
         let (mut old, mut new) = (0, 0);
         for target in &self.targets {
@@ -776,6 +773,14 @@ impl Case {
         }
         Ok(())
     }
+}
+
+/// A fresh folder, in memory where that can be: hundreds of them are made and synced.
+fn fresh() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new();
+    let folder = folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir()).unwrap();
+    let root = fs::canonicalize(folder.path()).unwrap();
+    (folder, root)
 }
 
 /// Tells a path that is, or is in, a temporary of ours.

@@ -297,6 +297,56 @@ fn several_members_get_one_command_a_host_and_the_commands_agree() {
 }
 
 #[test]
+fn all_members_are_made_at_once_and_equal_those_made_one_by_one() {
+    let members = [
+        member(1, "m1", "http://127.0.0.1:2380"),
+        member(2, "m2", "http://127.0.0.2:2380"),
+        Member { is_learner: true, ..member(3, "m3", "http://127.0.0.3:2380") },
+    ];
+    let sandbox = Sandbox::with(&Rows::read(&kubernetes()).members(&members).snapshot());
+    let dry = "snapshot restore s.db --all-members out -w json --dry-run";
+    let dry = sandbox.run(dry).expect(0, &[]).json();
+    assert!(!sandbox.exists("out"));
+    let all = "snapshot restore s.db --all-members out -w json";
+    let report = sandbox.run(all).expect(0, &["learner m3"]).json();
+    assert_eq!(sandbox.names("out"), ["m1", "m2"]);
+    assert_eq!((&report["name"], &report["token_is_fresh"]), (&Value::Null, &json!(true)));
+    assert_eq!(dry["members"].as_array().unwrap().len(), 2);
+    let db = |name: &str| fs::read(sandbox.path(name).join("member/snap/db")).unwrap();
+    assert_eq!(db("out/m1"), db("out/m2"));
+    let (old, new) = revisions(&report);
+    for member in report["members"].as_array().unwrap() {
+        let name = text(&member["name"]);
+        let cluster = "m1=http://127.0.0.1:2380,m2=http://127.0.0.2:2380";
+        let bump = report["revision"]["bump"].as_i64().unwrap();
+        let one = format!(
+            "snapshot restore s.db --data-dir one-{name} --name {name} --initial-cluster {cluster} \
+             --initial-cluster-token {} --bump-revision {bump} --mark-compacted -w json",
+            text(&report["token"])
+        );
+        let one = sandbox.run(&one).expect(0, &[]).json();
+        assert_eq!(one["cluster_id"], report["cluster_id"]);
+        assert_eq!(one["member_id"], member["id"]);
+        assert_eq!(revisions(&one), (old, new));
+        assert_eq!(db(&format!("one-{name}")), db(&format!("out/{name}")));
+        let logs = |dir: &str| {
+            let wal = sandbox.path(dir).join("member/wal/0000000000000000-0000000000000000.wal");
+            fs::read(wal).unwrap()
+        };
+        assert_eq!(logs(&format!("one-{name}")), logs(&format!("out/{name}")));
+        let start = text(&member["start"]);
+        assert!(start.contains("--initial-cluster-state existing"), "{start}");
+        assert!(start.contains(text(&report["token"])), "{start}");
+    }
+    let again = sandbox.run("snapshot restore s.db --all-members out");
+    again.expect(7, &["not empty", "m1, m2"]);
+    for flags in ["--data-dir x", "--name m1", "--wal-dir x"] {
+        sandbox.run(&format!("snapshot restore s.db --all-members out2 {flags}")).expect(2, &[]);
+    }
+    sandbox.run("snapshot restore s.db").expect(2, &["--data-dir"]);
+}
+
+#[test]
 fn tokens_and_names_follow_the_rules() {
     let sandbox = Sandbox::with(&snapshot("3.6"));
     let dry = |more: &str| sandbox.run(&format!("{RESTORE} --dry-run -w json {more}"));

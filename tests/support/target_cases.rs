@@ -193,7 +193,7 @@ fn a_dry_run_changes_nothing_and_tells_the_truth() {
     let sandbox = Sandbox::with(&kubernetes());
     sandbox.write("out/member/snap/db", b"precious");
     sandbox.mkdir(".new.etcdkit-AbCdEf/member");
-    sandbox.write(".new.etcdkit-AbCdEf/.etcdkit-stage", b"");
+    sandbox.write(".new.etcdkit-AbCdEf/.etcdkit-stage-AbCdEf", b"");
     // What a killed swap left of the user's own data has no such mark.
     sandbox.write(".new.etcdkit-OlDoLd/member/snap/db", b"precious");
     sandbox.mkdir("empty");

@@ -1,6 +1,6 @@
 //! What a survey ends as: plain figures, and findings.
 
-use super::KEPT_MAX;
+use super::{BucketSums, KEPT_MAX};
 use crate::etcd::chain::{Chains, LeaseUse};
 use crate::etcd::members::{Member, MemberId};
 use crate::etcd::rows::{Alarm, Downgrade};
@@ -14,6 +14,8 @@ pub struct Report {
     pub status_hash: u32,
     /// CRC-32C of bucket `key`.
     pub key_bucket_crc: u32,
+    /// The same hash bucket by bucket.
+    pub sums: BucketSums,
     /// Main revision of the last record; 0 when there is none.
     pub revision: i64,
     /// Revision that a server starts at.

@@ -10,7 +10,7 @@ use crate::bolt::File;
 use crate::bolt::walk::Walk;
 use crate::format::page::{BUCKET_BYTES, ELEMENT_BYTES, HEADER_BYTES};
 use crate::format::u64_of;
-use crate::ops::examine::TRAILER_BYTES;
+use crate::ops::digest::TRAILER_BYTES;
 
 /// Bytes by use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,178 +1,254 @@
-//! Makes the planned directory: database, WAL, `.snap`; reads it back; publishes it.
+//! Makes the planned directories: database, WAL, `.snap`; reads them back; publishes them.
+//!
+//! The database is a copy of the snapshot's pages, made while they were verified, with new pages
+//! behind them for the rows that change. Every member of a cluster has the same database.
 
-use std::fs::{self, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::rows::{Copied, Copier};
 use super::{Plan, Report, Step};
-use crate::bolt::File;
-use crate::bolt::builder::{self, Builder};
-use crate::bolt::walk::walk;
+use crate::bolt::edit::{self, Appended};
+use crate::bolt::{self, Bucket, File, Source};
 use crate::etcd::restore_log::RestoreLog;
-use crate::format::finding::Code;
-use crate::ops::examine::walk_rows;
-use crate::ops::stage::{self, Stage, Target, sync_dir};
-use crate::ops::{Error, ExitCode, Progress, status};
+use crate::etcd::schema;
+use crate::format::u64_of;
+use crate::ops::disk::{self, OutFile};
+use crate::ops::stage::{self, Stage, Target};
+use crate::ops::{Error, ExitCode, Progress};
+
+/// Where a restore is made, until it has its name.
+#[derive(Debug)]
+pub(super) struct Place {
+    staged: Stage,
+    wal: Option<(Stage, PathBuf)>,
+    /// The copy of the database, not yet under its name.
+    pub(super) database: OutFile,
+}
+
+impl Place {
+    /// Makes the temporary directories and the empty database file.
+    pub(super) fn make(target: Target, wal_dir: Option<&Path>) -> Result<Self, Error> {
+        let wal = match wal_dir {
+            Some(path) => Some((Target::inspect(path, false)?.stage()?, path.to_owned())),
+            None => None,
+        };
+        let staged = target.stage()?;
+        let path = staged.path().join("db");
+        let database = OutFile::create(&path).map_err(|error| Error::io(&error, "make", &path))?;
+        Ok(Self { staged, wal, database })
+    }
+}
 
 /// Builds and publishes; fills in what the report could not know before.
 pub(super) fn build(
+    place: Place,
     plan: &Plan,
     report: &mut Report,
     steps: &mut Vec<Step>,
     progress: &dyn Progress,
 ) -> Result<(), Error> {
-    let identity = &plan.identity;
-    let log = RestoreLog::build(&identity.members, identity.member_id, identity.cluster_id)
-        .map_err(|error| Error::new(ExitCode::Failed, error.to_string()))?;
-    let expected = plan.target.path().to_owned();
-    // The target was looked at before the snapshot was read, which may have taken a while.
-    let now = Target::inspect(&expected, matches!(plan.target.found(), stage::Found::Occupied(_)))?;
-    if now.found() != plan.target.found() {
-        let message = format!("{} changed meanwhile; nothing was done", expected.display());
-        return Err(Error::new(ExitCode::Failed, message).hint("run the same command again"));
-    }
-
-    let wal_stage = match &plan.wal_dir {
-        Some(path) => Some((Target::inspect(path, false)?.stage()?, path.clone())),
-        None => None,
-    };
-    let staged = now.stage()?;
-    let member = staged.path().join("member");
-    let snap = member.join("snap");
-    make_dir(&member)?;
-    make_dir(&snap)?;
-
+    let Place { staged, wal, database } = place;
     let began = Instant::now();
-    let database = snap.join("db");
-    let copied = copy(plan, &database, progress)?;
-    steps.push(Step::since("copy", began));
-
-    let wal = match &wal_stage {
-        Some((stage, _)) => stage.path().to_owned(),
-        None => {
-            let wal = member.join("wal");
-            make_dir(&wal)?;
-            wal
+    progress.step("build", 0);
+    let copy = staged.path().join("db");
+    let appended = edit_copy(plan, &database, &copy)?;
+    report.changes = appended.changes.iter().map(super::report::Change::of).collect();
+    let before = plan.rows()?.pair_count;
+    report.rows_copied =
+        before.saturating_add(appended.rows_added).saturating_sub(appended.rows_removed);
+    progress.step("check", 0);
+    report.status_hash = check(plan, &database, &copy)?;
+    database.sync().map_err(|error| Error::io(&error, "write", &copy))?;
+    let mut folders = Vec::new();
+    let locals = plan.identity.locals();
+    for (number, (name, local)) in locals.iter().enumerate() {
+        let home = match plan.all_members {
+            true => {
+                let home = staged.path().join(name);
+                make_dir(&home)?;
+                folders.push(home.clone());
+                home
+            }
+            false => staged.path().to_owned(),
+        };
+        let (member, snap) = (home.join("member"), home.join("member").join("snap"));
+        let wal_dir = match &wal {
+            Some((stage, _)) => stage.path().to_owned(),
+            None => member.join("wal"),
+        };
+        make_dir(&member)?;
+        make_dir(&snap)?;
+        let path = snap.join("db");
+        if number + 1 == locals.len() {
+            disk::rename_new(&copy, &path).map_err(|error| Error::io(&error, "write", &path))?;
+        } else {
+            copy_database(&database, &path, progress)?;
         }
-    };
-    write_file(&wal.join(&log.segment_name), &log.segment)?;
-    write_file(&snap.join(&log.snap_name), &log.snap)?;
-
-    let began = Instant::now();
-    check(plan, &database, &copied, progress)?;
-    steps.push(Step::since("check", began));
-    if progress.stopped() {
-        return Err(Error::interrupted());
+        if wal.is_none() {
+            make_dir(&wal_dir)?;
+        }
+        let log = RestoreLog::build(&plan.identity.members, *local, plan.identity.cluster_id)
+            .map_err(|error| Error::new(ExitCode::Failed, error.to_string()))?;
+        write_file(&wal_dir.join(&log.segment_name), &log.segment)?;
+        write_file(&snap.join(&log.snap_name), &log.snap)?;
+        folders.splice(0..0, [wal_dir, snap, member]);
     }
+    steps.push(Step::since("build", began));
 
     let began = Instant::now();
     progress.step("sync", 0);
-    own(plan, &staged, wal_stage.as_ref().map(|(stage, _)| stage))?;
-    let folders = [wal.as_path(), &snap, &member, staged.path()];
-    for folder in folders {
-        sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
+    own(plan, &staged, wal.as_ref().map(|(stage, _)| stage))?;
+    folders.push(staged.path().to_owned());
+    for folder in &folders {
+        disk::sync_dir(folder).map_err(|error| Error::io(&error, "sync", folder))?;
     }
     if progress.stopped() {
         return Err(Error::interrupted());
     }
-    let wal_move = wal_stage.as_ref().map(|(stage, path)| (stage.path(), path.as_path()));
+    let wal_move = wal.as_ref().map(|(stage, path)| (stage.path(), path.as_path()));
     let published = staged.publish(wal_move)?;
     steps.push(Step::since("publish", began));
-
-    report.changes = copied.changes;
-    report.rows_copied = copied.rows;
     for warning in published.warnings {
         progress.note(&format!("warning: {warning}"));
         report.warnings.push(warning);
     }
     report.moved_aside = published.moved_aside.map(|path| path.display().to_string());
-    report.status_hash = Some(copied.written_sum);
     Ok(())
 }
 
 fn make_dir(path: &Path) -> Result<(), Error> {
-    fs::DirBuilder::new().mode(0o700).create(path).map_err(|error| Error::io(&error, "make", path))
-}
-
-fn create(path: &Path) -> Result<fs::File, Error> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(path).map_err(|error| Error::io(&error, "make", path))
+    disk::make_dir(path, 0o700).map_err(|error| Error::io(&error, "make", path))
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let mut file = create(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(|error| Error::io(&error, "write", path))
+    disk::write_new(path, bytes).map_err(|error| Error::io(&error, "write", path))
 }
 
-/// Copies all rows into a new database file and syncs it.
-fn copy(plan: &Plan, path: &Path, progress: &dyn Progress) -> Result<Copied, Error> {
-    let Some(source) = &plan.examined.file else { return Err(status::damaged(&plan.examined)) };
-    let page_size = source.page_size();
-    progress.step("copy", source.meta().size_bytes());
-    let failed = |error: builder::Error| match &error {
-        builder::Error::Io(error) => Error::io(error, "write", path),
-        _ => Error::new(ExitCode::Failed, format!("cannot build {}: {error}", path.display())),
-    };
-    let out = BufWriter::with_capacity(1 << 20, create(path)?);
-    let builder = Builder::new(out, page_size).map_err(failed)?;
-    let mut copier = Copier::new(builder, plan.edits.clone(), page_size, progress);
-    let walked = walk(source, &mut copier);
-    let txid = source.meta().txid.saturating_add(1);
-    let Some((copied, out)) = copier.finish(txid).map_err(failed)? else {
-        return Err(Error::interrupted());
-    };
-    // The second reading must have seen what the first one verified.
-    let same = copied.source_sum == plan.rows()?.status_hash && walked.tree_is_whole();
-    if !same {
-        let message = format!("{} changed while it was read", plan.examined.path.display());
-        return Err(Error::new(ExitCode::Damage, message));
-    }
-    plan.examined.still_the_same()?;
-    let file = out.into_inner().map_err(|error| Error::io(error.error(), "write", path))?;
-    file.sync_all().map_err(|error| Error::io(&error, "write", path))?;
-    Ok(copied)
+/// Opens what was written so far.
+fn reopen(database: &OutFile, path: &Path) -> Result<File, Error> {
+    let source = database.file().try_clone().and_then(Source::from_file);
+    let source = source.map_err(|error| Error::io(&error, "read", path))?;
+    File::from_source(source).map_err(|error| wrong(&error.to_string()))
 }
 
-/// Reads the new database back and holds it against the plan.
-fn check(plan: &Plan, path: &Path, copied: &Copied, progress: &dyn Progress) -> Result<(), Error> {
-    let wrong = |what: &str| {
-        let message = format!("the restored database does not hold what was planned: {what}");
-        Error::new(ExitCode::Internal, message).hint("nothing was changed; please report this")
-    };
-    let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
-    progress.step("check", file.source().len());
-    let (walked, rows) = walk_rows(&file, progress);
-    if walked.stopped {
-        return Err(Error::interrupted());
+fn wrong(what: &str) -> Error {
+    let message = format!("the restored database does not hold what was planned: {what}");
+    Error::new(ExitCode::Internal, message).hint("nothing was changed; please report this")
+}
+
+/// Writes the rows that change behind the copied pages.
+fn edit_copy(plan: &Plan, database: &OutFile, path: &Path) -> Result<Appended, Error> {
+    let file = reopen(database, path)?;
+    let verified = plan.examined.file.as_ref().map(File::meta);
+    if Some(file.meta()) != verified {
+        return Err(wrong("its meta pages"));
     }
-    // What the snapshot itself was accepted with may stand in the copy, and nothing else.
-    let accepted: Vec<Code> = plan.rows()?.findings.errors().collect();
-    let new_damage = rows.findings.errors().find(|code| !accepted.contains(code));
-    if let Some(code) = walked.findings.errors().next().or(new_damage) {
-        return Err(wrong(code.meaning()));
+    let appended =
+        edit::append(&file, &plan.edits, &mut |offset, bytes| database.write_all_at(bytes, offset));
+    appended.map_err(|error| match error {
+        edit::Error::Io(error) => Error::io(&error, "write", path),
+        error => Error::new(ExitCode::Failed, format!("cannot change the copied rows: {error}")),
+    })
+}
+
+/// Reads back what was changed and holds it against the plan; returns the new status hash.
+///
+/// The pages that did not change are those whose bytes were verified: they were written from the
+/// memory that was summed.
+fn check(plan: &Plan, database: &OutFile, path: &Path) -> Result<Option<u32>, Error> {
+    let file = reopen(database, path)?;
+    let unreadable = |error: bolt::Error| wrong(&error.to_string());
+    let length = file.source().len();
+    if length != file.meta().size_bytes() {
+        return Err(wrong("its length"));
     }
-    let mut members = rows.members.clone();
-    members.sort_by_key(|member| member.id);
-    let expected_index = u64::try_from(plan.identity.members.len()).ok();
-    let checks = [
-        ("its rows", rows.status_hash == copied.written_sum),
-        ("its members", members == plan.identity.members),
-        ("its removed members", rows.removed_members.is_empty()),
-        ("its revision", rows.current_revision == plan.bump.new.max(1)),
-        ("its keys", rows.live_keys == plan.rows()?.live_keys),
-        ("its index", rows.consistent_index == expected_index),
-        ("its alarms", rows.alarms.len() == plan.alarms_kept.len()),
-        ("its leases", rows.lease_count == plan.rows()?.lease_count),
-    ];
-    match checks.iter().find(|(_, ok)| !ok) {
-        Some((what, _)) => Err(wrong(what)),
-        None => Ok(()),
+    let old = plan.examined.file.as_ref().ok_or_else(|| wrong("the snapshot"))?;
+    let mut sums = plan.rows()?.sums.clone();
+    for (name, planned) in plan.edits.buckets() {
+        let text = String::from_utf8_lossy(name);
+        let bucket = file.bucket(&[name]).map_err(unreadable)?.ok_or_else(|| wrong(&text))?;
+        if name == schema::KEY {
+            let Some((crc, bytes)) = sums.get(name) else { return Err(wrong(&text)) };
+            let (crc, bytes) = check_tail(&bucket, planned, crc, bytes)?;
+            sums.set(name, crc, bytes);
+            continue;
+        }
+        let mut want = planned.clone();
+        if !plan.edits.clears(name)
+            && let Some(before) = old.bucket(&[name]).map_err(unreadable)?
+        {
+            let mut cursor = before.cursor();
+            while let Some(row) = cursor.next_row().map_err(unreadable)? {
+                want.entry(row.key.to_vec()).or_insert_with(|| Some(row.value.to_vec()));
+            }
+        }
+        let mut want = want.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let (mut crc, mut bytes) = (crc32c::crc32c(name), name.len());
+        let mut cursor = bucket.cursor();
+        while let Some(row) = cursor.next_row().map_err(unreadable)? {
+            // A bucket in there counts by its name, and was not touched.
+            let value = if row.is_bucket { &[][..] } else { row.value };
+            crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, row.key), value);
+            bytes += row.key.len() + value.len();
+            if row.is_bucket && plan.edits.clears(name) {
+                continue;
+            }
+            if want.next().is_none_or(|(key, value)| key != row.key || value != row.value) {
+                return Err(wrong(&text));
+            }
+        }
+        if want.next().is_some() {
+            return Err(wrong(&text));
+        }
+        sums.set(name, crc, bytes);
     }
+    Ok(sums.status_hash())
+}
+
+/// Checks that planned rows stand behind all others of a bucket; carries its sum on.
+fn check_tail(
+    bucket: &Bucket<'_>,
+    planned: &crate::bolt::overlay::Planned,
+    mut crc: u32,
+    mut bytes: usize,
+) -> Result<(u32, usize), Error> {
+    let mut planned = planned.iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    let Some((first, _)) = planned.clone().next() else { return Ok((crc, bytes)) };
+    let mut cursor = bucket.cursor();
+    cursor.seek(first).map_err(|error| wrong(&error.to_string()))?;
+    while let Some(row) = cursor.next_row().map_err(|error| wrong(&error.to_string()))? {
+        if planned.next() != Some((&row.key.to_vec(), &row.value.to_vec())) {
+            return Err(wrong("its last records"));
+        }
+        crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, row.key), row.value);
+        bytes += row.key.len() + row.value.len();
+    }
+    match planned.next() {
+        None => Ok((crc, bytes)),
+        Some(_) => Err(wrong("its last records")),
+    }
+}
+
+/// Makes another member's copy of the database that is done.
+fn copy_database(from: &OutFile, path: &Path, progress: &dyn Progress) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::io(&error, "write", path);
+    let source = from.file().try_clone().and_then(Source::from_file).map_err(failed)?;
+    let mut out = OutFile::create(path).map_err(failed)?;
+    if !out.share_blocks(from.file()).map_err(failed)? {
+        progress.step("copy", source.len());
+        let mut at = 0;
+        while at < source.len() {
+            let piece = source.read_up_to(at, 1 << 20).map_err(failed)?;
+            out.write_all(&piece).map_err(failed)?;
+            at += u64_of(piece.len());
+            progress.advance(at);
+            if progress.stopped() {
+                return Err(Error::interrupted());
+            }
+        }
+    }
+    out.sync().map_err(failed)
 }
 
 fn own(plan: &Plan, staged: &Stage, wal: Option<&Stage>) -> Result<(), Error> {

@@ -23,12 +23,14 @@ pub struct Wanted {
     pub token: Option<String>,
     /// `--initial-advertise-peer-urls`, comma-separated.
     pub peer_urls: Option<String>,
+    /// `--all-members`: every member is restored at once.
+    pub all: bool,
 }
 
 /// The identity that a restore gives.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The member's name.
+    /// The member's name; empty when all are restored.
     pub name: String,
     /// All members by name.
     pub cluster: InitialCluster,
@@ -38,7 +40,7 @@ pub struct Identity {
     pub token_is_fresh: bool,
     /// Where name and URLs come from, for people.
     pub source: String,
-    /// This member's id.
+    /// This member's id; 0 when all are restored.
     pub member_id: MemberId,
     /// The cluster's id.
     pub cluster_id: ClusterId,
@@ -47,10 +49,18 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// This member's peer URLs, comma-separated.
+    /// A member's peer URLs, comma-separated.
     #[must_use]
-    pub fn peer_urls(&self) -> String {
-        self.cluster.members.get(&self.name).map(|urls| urls.join(",")).unwrap_or_default()
+    pub fn peer_urls(&self, name: &str) -> String {
+        self.cluster.members.get(name).map(|urls| urls.join(",")).unwrap_or_default()
+    }
+
+    /// The members that a directory is made for: this one, or all of them.
+    #[must_use]
+    pub fn locals(&self) -> Vec<(String, MemberId)> {
+        let is_local = |member: &&Member| self.name.is_empty() || member.name == self.name;
+        let members = self.members.iter().filter(is_local);
+        members.map(|member| (member.name.clone(), member.id)).collect()
     }
 }
 
@@ -72,6 +82,9 @@ pub fn decide(
     }
     if wanted.name.as_ref().is_some_and(|name| name.is_empty() || name.contains(['=', ','])) {
         return Err(Error::usage("--name is empty, or has = or , in it"));
+    }
+    if wanted.all {
+        return decide_all(wanted, manifest, inside);
     }
     let (name, cluster, source) = name_and_cluster(wanted, manifest, inside, commands)?;
     let peer_urls = match (&wanted.peer_urls, manifest) {
@@ -96,6 +109,71 @@ pub fn decide(
     let own = members.iter().find(|member| member.name == name);
     let member_id = own.map_or(MemberId(0), |member| member.id);
     Ok(Identity { name, cluster, token, token_is_fresh, source, member_id, cluster_id, members })
+}
+
+/// Decides the identity of a cluster that is restored as a whole.
+fn decide_all(
+    wanted: &Wanted,
+    manifest: Option<&EtcdManifest>,
+    inside: &[Member],
+) -> Result<Identity, Error> {
+    let voters: Vec<&Member> = inside.iter().filter(|member| !member.is_learner).collect();
+    let (cluster, source) = match (&wanted.initial_cluster, manifest) {
+        (Some(text), _) => {
+            let parsed = InitialCluster::parse(text);
+            (parsed.map_err(|error| usage(&error, "--initial-cluster"))?, "the flags")
+        }
+        // A node that was first has a manifest that names it alone.
+        (None, Some(manifest)) if manifest.initial_cluster.len() >= voters.len().max(1) => {
+            (of_manifest(wanted, manifest)?.1, "the manifest")
+        }
+        _ => (of_members(&voters)?, "the snapshot's own members"),
+    };
+    if cluster.members.len() > HOSTS_MAX {
+        return Err(Error::refused(format!(
+            "{} members are no etcd cluster",
+            cluster.members.len()
+        ))
+        .hint("check the snapshot and the flags"));
+    }
+    for (name, urls) in &cluster.members {
+        let is_plain = !name.contains(['/', '\0']) && ![".", ".."].contains(&name.as_str());
+        if !is_plain || name.len() > 200 || name.starts_with('.') {
+            return Err(Error::refused(format!("member name {name:?} cannot be a directory's"))
+                .hint("restore that member on its own, with --name and --data-dir"));
+        }
+        cluster.check(name, urls, &mut resolve).map_err(|error| usage(&error, "the members"))?;
+    }
+    let token_is_fresh = wanted.token.is_none();
+    let token = wanted.token.clone().unwrap_or_else(fresh_token);
+    let (cluster_id, members) =
+        cluster.found(&token).map_err(|error| usage(&error, "the members"))?;
+    let (name, member_id) = (String::new(), MemberId(0));
+    let source = source.to_owned();
+    Ok(Identity { name, cluster, token, token_is_fresh, source, member_id, cluster_id, members })
+}
+
+fn of_members(voters: &[&Member]) -> Result<InitialCluster, Error> {
+    let mut members = BTreeMap::new();
+    for member in voters {
+        if member.name.is_empty() || member.peer_urls.is_empty() {
+            let message = format!("member {} in the snapshot has no name or no URL", member.id);
+            return Err(Error::refused(message).hint("add --initial-cluster NAME=URL,NAME=URL"));
+        }
+        let urls = parse_urls(&member.peer_urls)
+            .map_err(|error| usage(&error, "the peer URLs inside the snapshot"))?;
+        if members.insert(member.name.clone(), urls).is_some() {
+            let message = format!("two members in the snapshot are called {}", member.name);
+            return Err(Error::refused(message).hint("add --initial-cluster NAME=URL,NAME=URL"));
+        }
+    }
+    if members.is_empty() {
+        return Err(Error::refused(
+            "the snapshot names no member, so it does not say who they are",
+        )
+        .hint("add --initial-cluster NAME=URL,NAME=URL"));
+    }
+    Ok(InitialCluster { members })
 }
 
 /// Most members that commands are printed for: each names all of them.
@@ -319,6 +397,7 @@ mod tests {
             ),
             token: Some("tok1".into()),
             peer_urls: Some("http://127.0.0.1:23301".into()),
+            all: false,
         };
         let identity = run(&wanted, &[]).unwrap();
         assert_eq!(identity.member_id.to_string(), "18007bf61c84e324");
@@ -335,7 +414,7 @@ mod tests {
         let inside = [member("m1", "http://127.0.0.1:2380")];
         let identity = run(&Wanted::default(), &inside).unwrap();
         assert_eq!((identity.name.as_str(), identity.token_is_fresh), ("m1", true));
-        assert_eq!(identity.peer_urls(), "http://127.0.0.1:2380");
+        assert_eq!(identity.peer_urls("m1"), "http://127.0.0.1:2380");
         let again = run(&Wanted::default(), &inside).unwrap();
         assert_ne!(identity.token, again.token);
         assert_ne!(identity.cluster_id, again.cluster_id);
@@ -350,6 +429,30 @@ mod tests {
         assert_eq!(error.code, ExitCode::Refused);
         assert_eq!(error.hints.iter().filter(|hint| hint.starts_with("on the host")).count(), 2);
         assert!(error.hints.iter().any(|hint| hint.starts_with("learner l")));
+    }
+
+    #[test]
+    fn all_members_share_one_fresh_token() {
+        let learner = Member { is_learner: true, ..member("l", "http://127.0.0.3:2380") };
+        let inside =
+            [member("m1", "http://127.0.0.1:2380"), member("m2", "http://127.0.0.2:2380"), learner];
+        let all = Wanted { all: true, ..Wanted::default() };
+        let identity = run(&all, &inside).unwrap();
+        assert!(identity.token_is_fresh);
+        let locals: Vec<_> = identity.locals().into_iter().map(|(name, _)| name).collect();
+        assert_eq!((locals.len(), identity.members.len()), (2, 2));
+        let one = Wanted { name: Some("m1".into()), ..Wanted::default() };
+        let one = Wanted { initial_cluster: Some(identity.cluster.to_string()), ..one };
+        let one = Wanted { token: Some(identity.token.clone()), ..one };
+        let one = run(&one, &inside).unwrap();
+        assert_eq!(one.cluster_id, identity.cluster_id);
+        assert!(identity.locals().contains(&(one.name.clone(), one.member_id)));
+        for name in ["../up", ".", "", "a/b"] {
+            let odd = [member(name, "http://127.0.0.1:2380")];
+            assert_eq!(run(&all, &odd).unwrap_err().code, ExitCode::Refused, "{name}");
+        }
+        let twins = [member("m", "http://127.0.0.1:2380"), member("m", "http://127.0.0.2:2380")];
+        assert_eq!(run(&all, &twins).unwrap_err().code, ExitCode::Refused);
     }
 
     #[test]

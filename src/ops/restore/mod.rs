@@ -3,15 +3,15 @@
 //! Order of work, so that nothing is made before everything is known:
 //!
 //! 1. look at the target;
-//! 2. examine the snapshot whole;
+//! 2. examine the snapshot whole, and copy its database beside the target meanwhile;
 //! 3. decide identity and revision, and plan the rows that change;
-//! 4. copy all rows into a packed database beside the target, write WAL and `.snap`;
-//! 5. read the new database back and compare it with the plan;
+//! 4. write the rows that change behind the copied pages, and WAL and `.snap`;
+//! 5. read back what was written and compare it with the plan;
 //! 6. sync, rename.
 //!
 //! Until the rename the target is as it was. The end state is etcdutl's for the same explicit
-//! flags (ids, rows, WAL), but for what `docs/ARCHITECTURE.md` lists as intended differences: the
-//! database is written anew and so has no free pages, and nothing unverified gets through.
+//! flags (ids, rows, WAL), but for what `docs/ARCHITECTURE.md` lists as intended differences, and
+//! nothing unverified gets through.
 //!
 //! Source: etcdutl `snapshot/v3_snapshot.go` `Restore` (3.5.35, 3.6.16, 3.7.3).
 
@@ -21,7 +21,6 @@ pub mod compat;
 pub mod evidence;
 pub mod identity;
 pub mod report;
-pub mod rows;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,9 +28,10 @@ use std::time::Instant;
 
 pub use report::{Report, Step};
 
-use super::examine::{Examined, Level, Seal, examine};
+use super::examine::{Examined, Level, Seal, examine_and_copy};
 use super::stage::{self, Target};
 use super::{Error, ExitCode, Progress, audit, shell_word, status};
+use crate::bolt::overlay::Edits;
 use crate::etcd::rows::AlarmKind;
 use crate::etcd::schema;
 use crate::etcd::survey::Report as Rows;
@@ -39,14 +39,13 @@ use crate::format::finding::Code;
 use crate::kube::manifest::{self, EtcdManifest};
 use bump::Bump;
 use identity::{Host, Identity};
-use rows::Edits;
 
 /// What to restore, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The snapshot file.
     pub snapshot: PathBuf,
-    /// Where the data directory goes.
+    /// Where the data directory goes; with all members, a folder with one for each in it.
     pub data_dir: PathBuf,
     /// Where the WAL goes, if not into the data directory.
     pub wal_dir: Option<PathBuf>,
@@ -56,6 +55,8 @@ pub struct Options {
     pub revision: bump::Wanted,
     /// A revision that is known to have been served.
     pub newest_revision: Option<i64>,
+    /// Data directory of a dead member, which tells what it served.
+    pub old_data_dir: Option<PathBuf>,
     /// Members to ask for their revision.
     pub endpoints: Vec<String>,
     /// Static-pod manifest that gives name, peer URLs and owner.
@@ -84,6 +85,7 @@ pub struct Plan {
     examined: Examined,
     target: Target,
     wal_dir: Option<PathBuf>,
+    all_members: bool,
     identity: Identity,
     bump: Bump,
     edits: Edits,
@@ -106,18 +108,25 @@ impl Plan {
 pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let mut steps = Vec::new();
     let began = Instant::now();
-    let plan = plan(options, progress)?;
+    let early = Early::look(options)?;
+    let place = match options.dry_run {
+        true => None,
+        false => Some(build::Place::make(early.target.clone(), early.wal_dir.as_deref())?),
+    };
+    let copy = place.as_ref().map(|place| &place.database);
+    let examined = examine_and_copy(&options.snapshot, Level::Full, copy, progress)?;
+    let plan = plan(options, early, examined)?;
     steps.push(Step::since("verify", began));
     for warning in &plan.warnings {
         progress.note(&format!("warning: {warning}"));
     }
     let mut report = Report::of_plan(options, &plan)?;
-    if options.dry_run {
+    let Some(place) = place else {
         report.steps = steps;
         return Ok(report);
-    }
+    };
     let by_hand = report.equivalent.clone();
-    build::build(&plan, &mut report, &mut steps, progress).map_err(|error| {
+    build::build(place, &plan, &mut report, &mut steps, progress).map_err(|error| {
         by_hand.iter().fold(error, |error, line| error.hint(format!("by hand: {line}")))
     })?;
     report.steps = steps;
@@ -137,30 +146,47 @@ pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     Ok(report)
 }
 
-fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
-    let target = Target::inspect(&options.data_dir, options.force)?;
-    let wal_dir = wal_dir(options, &target)?;
-    check_audit_log(options, &target)?;
-    let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;
-    let mut warnings = Vec::new();
-    for dead in target.dead() {
-        let verb = if options.dry_run { "would be" } else { "is" };
-        warnings.push(format!(
-            "{} was left by a run that was killed; it {verb} removed",
-            dead.display()
-        ));
+/// What is looked at before the snapshot is read.
+struct Early {
+    target: Target,
+    wal_dir: Option<PathBuf>,
+    manifest: Option<EtcdManifest>,
+    warnings: Vec<String>,
+}
+
+impl Early {
+    fn look(options: &Options) -> Result<Self, Error> {
+        let target = Target::inspect(&options.data_dir, options.force)?;
+        let wal_dir = wal_dir(options, &target)?;
+        check_audit_log(options, &target)?;
+        let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;
+        let mut warnings = Vec::new();
+        for dead in target.dead() {
+            let verb = if options.dry_run { "would be" } else { "is" };
+            warnings.push(format!(
+                "{} was left by a run that was killed; it {verb} removed",
+                dead.display()
+            ));
+        }
+        for kept in target.left_alone() {
+            warnings.push(format!(
+                "{} may be the directory that a killed run was moving aside; it is left alone",
+                kept.display()
+            ));
+        }
+        let in_the_way = target.in_the_way();
+        if !in_the_way.is_empty() {
+            warnings.push(format!("moved aside: {}", in_the_way.join(", ")));
+        }
+        if let Ok(meta) = std::fs::metadata(&options.snapshot) {
+            check_space(&target, meta.len())?;
+        }
+        Ok(Self { target, wal_dir, manifest, warnings })
     }
-    for kept in target.left_alone() {
-        warnings.push(format!(
-            "{} may be the directory that a killed run was moving aside; it is left alone",
-            kept.display()
-        ));
-    }
-    let in_the_way = target.in_the_way();
-    if !in_the_way.is_empty() {
-        warnings.push(format!("moved aside: {}", in_the_way.join(", ")));
-    }
-    let examined = examine(&options.snapshot, Level::Full, progress)?;
+}
+
+fn plan(options: &Options, early: Early, examined: Examined) -> Result<Plan, Error> {
+    let Early { target, wal_dir, manifest, mut warnings } = early;
     gate(options, &examined, &mut warnings)?;
     let Some(rows) = &examined.rows else { return Err(status::damaged(&examined)) };
 
@@ -183,7 +209,7 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
         identity::decide(&options.identity, manifest.as_ref(), &rows.members, &commands)?;
     let revision = &options.revision;
     let decided = revision.bump.is_some() || revision.no_bump;
-    if identity.cluster.members.len() > 1 && !decided {
+    if identity.cluster.members.len() > 1 && !decided && !options.identity.all {
         let who = "no revision is given, and --initial-cluster names";
         return Err(identity::per_host(&identity.cluster, &identity.token, &commands, who));
     }
@@ -197,6 +223,7 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
     let mut plan = Plan {
         target,
         wal_dir,
+        all_members: options.identity.all,
         identity,
         bump,
         edits: Edits::default(),
@@ -208,7 +235,8 @@ fn plan(options: &Options, progress: &dyn Progress) -> Result<Plan, Error> {
     };
     plan_owner(&mut plan, manifest.as_ref());
     plan_rows(options, &mut plan)?;
-    check_space(&plan)?;
+    let copies = u64::try_from(plan.identity.locals().len()).unwrap_or(u64::MAX);
+    check_space(&plan.target, plan.examined.size_bytes.saturating_mul(copies.saturating_sub(1)))?;
     Ok(plan)
 }
 
@@ -395,14 +423,13 @@ fn plan_rows(options: &Options, plan: &mut Plan) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_space(plan: &Plan) -> Result<(), Error> {
-    let Some(file) = &plan.examined.file else { return Ok(()) };
-    let need = file.meta().size_bytes().saturating_add(1 << 20);
-    match plan.target.free_bytes() {
+fn check_space(target: &Target, bytes: u64) -> Result<(), Error> {
+    let need = bytes.saturating_add(1 << 20);
+    match target.free_bytes() {
         Some(free) if free < need => {
             let message = format!(
                 "not enough space for {}: {need} bytes are needed, {free} are free",
-                plan.target.path().display()
+                target.path().display()
             );
             Err(Error::new(ExitCode::Failed, message).hint("nothing was changed; free some space"))
         }

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::bump::Bump;
 use super::compat::{self, Boot};
-use super::rows::Change;
 use super::{Options, Plan};
+use crate::bolt::overlay;
+use crate::format::finding::bytes_text;
 use crate::ops::verify;
 use crate::ops::{Error, shell_line, shell_word, status};
 
@@ -27,6 +28,28 @@ impl Step {
     }
 }
 
+/// One row that the restore changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The bucket's name.
+    pub bucket: String,
+    /// The row's key.
+    pub key: String,
+    /// `added`, `replaced` or `removed`.
+    pub change: &'static str,
+}
+
+impl Change {
+    pub(super) fn of(change: &overlay::Change) -> Self {
+        let kind = match change.kind {
+            overlay::ChangeKind::Added => "added",
+            overlay::ChangeKind::Replaced => "replaced",
+            overlay::ChangeKind::Removed => "removed",
+        };
+        Self { bucket: bytes_text(&change.bucket), key: bytes_text(&change.key), change: kind }
+    }
+}
+
 /// The report of a restore; `docs/JSON.md` describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -36,16 +59,16 @@ pub struct Report {
     pub dry_run: bool,
     /// The snapshot: path, sizes, hash, verdicts.
     pub snapshot: Value,
-    /// The data directory.
+    /// The data directory; with all members, the folder that holds one for each.
     pub data_dir: String,
     /// The WAL directory, where it is another place.
     pub wal_dir: Option<String>,
-    /// The member's name.
-    pub name: String,
+    /// The member's name; none when all members are restored.
+    pub name: Option<String>,
     /// Where name and URLs come from.
     pub identity_source: String,
-    /// The member's id in hex.
-    pub member_id: String,
+    /// The member's id in hex; none when all members are restored.
+    pub member_id: Option<String>,
     /// The cluster's id in hex.
     pub cluster_id: String,
     /// The cluster's token.
@@ -103,12 +126,18 @@ impl Report {
             "kubernetes": rows.is_kubernetes,
             "members": status::members(rows),
         });
+        let local = identity.locals().pop().filter(|_| !plan.all_members);
         let members = identity.members.iter().map(|member| {
-            json!({
+            let mut shown = json!({
                 "id": member.id.to_string(),
                 "name": member.name,
                 "peerURLs": member.peer_urls,
-            })
+            });
+            if plan.all_members {
+                shown["data_dir"] = json!(home(plan, &member.name));
+                shown["start"] = json!(start(plan, &member.name));
+            }
+            shown
         });
         Ok(Self {
             version: 1,
@@ -116,9 +145,9 @@ impl Report {
             snapshot,
             data_dir: plan.target.path().display().to_string(),
             wal_dir: plan.wal_dir.as_ref().map(|path| path.display().to_string()),
-            name: identity.name.clone(),
+            name: local.as_ref().map(|(name, _)| name.clone()),
             identity_source: identity.source.clone(),
-            member_id: identity.member_id.to_string(),
+            member_id: local.as_ref().map(|(_, id)| id.to_string()),
             cluster_id: identity.cluster_id.to_string(),
             token: identity.token.clone(),
             token_is_fresh: identity.token_is_fresh,
@@ -163,27 +192,24 @@ impl Report {
     }
 }
 
-/// The same with etcdutl and ordinary commands.
-fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
-    let identity = &plan.identity;
-    let mut lines = Vec::new();
-    let target = plan.target.path().display().to_string();
-    if !plan.target.in_the_way().is_empty() {
-        lines.push(format!(
-            "mv {} {}",
-            shell_word(&target),
-            shell_word(&format!("{target}.before"))
-        ));
+/// A member's data directory.
+fn home(plan: &Plan, name: &str) -> String {
+    let target = plan.target.path();
+    match plan.all_members {
+        true => target.join(name).display().to_string(),
+        false => target.display().to_string(),
     }
+}
+
+fn etcdutl(options: &Options, plan: &Plan, name: &str) -> String {
+    let identity = &plan.identity;
     let mut words: Vec<String> = ["etcdutl", "snapshot", "restore"].map(Into::into).to_vec();
     words.push(options.snapshot.display().to_string());
-    let initial_cluster = identity.cluster.to_string();
-    let peer_urls = identity.peer_urls();
     let mut flags = vec![
-        ("--data-dir", target.clone()),
-        ("--name", identity.name.clone()),
-        ("--initial-cluster", initial_cluster),
-        ("--initial-advertise-peer-urls", peer_urls),
+        ("--data-dir", home(plan, name)),
+        ("--name", name.to_owned()),
+        ("--initial-cluster", identity.cluster.to_string()),
+        ("--initial-advertise-peer-urls", identity.peer_urls(name)),
         ("--initial-cluster-token", identity.token.clone()),
     ];
     if let Some(wal) = &plan.wal_dir {
@@ -199,7 +225,56 @@ fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
     if options.skip_hash_check || options.accept_damaged.is_some() {
         words.push("--skip-hash-check".into());
     }
-    lines.push(shell_line(&words));
+    shell_line(&words)
+}
+
+/// The command that starts a restored member.
+fn start(plan: &Plan, name: &str) -> String {
+    let identity = &plan.identity;
+    let peers = identity.peer_urls(name);
+    let inside = plan.examined.rows.iter().flat_map(|rows| &rows.members);
+    let clients = inside
+        .filter(|member| member.name == name)
+        .map(|member| member.client_urls.join(","))
+        .find(|urls| !urls.is_empty());
+    let mut words: Vec<String> = vec!["etcd".into(), "--name".into(), name.to_owned()];
+    let mut flag = |name: &str, value: &str| {
+        words.extend([format!("--{name}"), value.to_owned()]);
+    };
+    flag("data-dir", &home(plan, name));
+    if let Some(wal) = &plan.wal_dir {
+        flag("wal-dir", &wal.display().to_string());
+    }
+    flag("listen-peer-urls", &peers);
+    flag("initial-advertise-peer-urls", &peers);
+    if let Some(clients) = clients {
+        flag("listen-client-urls", &clients);
+        flag("advertise-client-urls", &clients);
+    }
+    if plan.all_members {
+        flag("initial-cluster", &identity.cluster.to_string());
+        flag("initial-cluster-token", &identity.token);
+        // Not needed where the data is; where it is not, `new` would found an empty cluster.
+        flag("initial-cluster-state", "existing");
+    }
+    shell_line(&words)
+}
+
+/// The same with etcdutl and ordinary commands.
+fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
+    let identity = &plan.identity;
+    let mut lines = Vec::new();
+    let target = plan.target.path().display().to_string();
+    if !plan.target.in_the_way().is_empty() {
+        lines.push(format!(
+            "mv {} {}",
+            shell_word(&target),
+            shell_word(&format!("{target}.before"))
+        ));
+    }
+    for (name, _) in identity.locals() {
+        lines.push(etcdutl(options, plan, &name));
+    }
     if let Some((uid, gid)) = plan.owner {
         let wal = plan.wal_dir.as_ref().map(|wal| shell_word(&wal.display().to_string()));
         let wal = wal.map(|wal| format!(" {wal}")).unwrap_or_default();
@@ -227,24 +302,17 @@ fn next(options: &Options, plan: &Plan) -> Vec<String> {
                 .into(),
         ];
     }
-    let peers = identity.peer_urls();
-    let inside = plan.examined.rows.iter().flat_map(|rows| &rows.members);
-    let clients = inside
-        .filter(|member| member.name == identity.name)
-        .map(|member| member.client_urls.join(","))
-        .find(|urls| !urls.is_empty());
-    let mut words: Vec<String> = vec!["etcd".into(), "--name".into(), identity.name.clone()];
-    words.extend(["--data-dir".into(), target]);
-    if let Some(wal) = &plan.wal_dir {
-        words.extend(["--wal-dir".into(), wal.display().to_string()]);
+    if plan.all_members {
+        let mut lines = vec![
+            "copy each directory to its member's host, as root so that owners are kept; no old \
+             member may run any more"
+                .to_owned(),
+        ];
+        let starts = identity.locals().into_iter().map(|(name, _)| start(plan, &name));
+        lines.extend(starts);
+        return lines;
     }
-    words.extend(["--listen-peer-urls".into(), peers.clone()]);
-    words.extend(["--initial-advertise-peer-urls".into(), peers]);
-    if let Some(clients) = clients {
-        words.extend(["--listen-client-urls".into(), clients.clone()]);
-        words.extend(["--advertise-client-urls".into(), clients]);
-    }
-    let mut lines = vec![shell_line(&words)];
+    let mut lines = vec![start(plan, &identity.name)];
     let others: Vec<_> =
         identity.members.iter().filter(|member| member.name != identity.name).collect();
     for member in others {
