@@ -619,7 +619,7 @@ impl Walker<'_> {
             offset: page.checked_mul(size).filter(|offset| *offset < self.file.source.len()),
             path,
             bucket: short_path(&self.bucket),
-            key: None,
+            ..Place::default()
         }
     }
 

@@ -191,9 +191,9 @@ impl Survey {
             Place {
                 page: Some(at.page),
                 offset: Some(at.offset),
-                path: Vec::new(),
                 bucket: short_path(at.bucket),
                 key: Some(short_key(key)),
+                ..Place::default()
             }
         };
         self.report.findings.push(Finding::new(code, place, detail));
@@ -424,9 +424,9 @@ impl Orphan {
         let place = Place {
             page: Some(self.page),
             offset: Some(self.offset),
-            path: Vec::new(),
             bucket: vec![schema::KEY.to_vec()],
             key: Some(key),
+            ..Place::default()
         };
         let detail = format!(
             "the record at {revision} goes on with a key whose earlier records are not there, \

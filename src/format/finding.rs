@@ -120,6 +120,27 @@ codes! {
     AlarmUnknown = "ETCD022" Warning "an alarm type that no known etcd raises";
     BucketAbsent = "ETCD024" Warning "a bucket that etcd makes at start is not there";
     LearnerInside = "ETCD023" Info "a member is a learner; restore makes voters only";
+    WalName = "WAL001" Info "a file in the WAL directory that is no segment";
+    WalSequence = "WAL002" Error "segments are missing: their numbers do not follow each other";
+    WalChecksum = "WAL003" Error "a record's checksum does not match";
+    WalProtobuf = "WAL004" Error "a record or the message in it cannot be decoded";
+    WalTorn = "WAL005" Warning "the last write was cut short; a server drops what is left of it";
+    WalCut = "WAL006" Error "a segment that is not the last one ends inside a record";
+    WalLength = "WAL007" Error "a record is whole, but its length field is not";
+    WalAfterEnd = "WAL008" Warning "bytes follow the end of the log; a server clears them";
+    WalKindUnknown = "WAL009" Warning "a record or an entry of a kind that no known etcd writes";
+    WalFieldUnknown = "WAL010" Warning "a field of a record that no known etcd writes";
+    WalGap = "WAL011" Error "entries are missing: an index does not follow the one before";
+    WalMetadataConflict = "WAL012" Error "segments disagree about whose log it is";
+    WalMetadataMissing = "WAL013" Error "no record says whose log it is";
+    WalCommit = "WAL014" Error "the commit index lies outside of the log";
+    WalStateMissing = "WAL015" Warning "no record says what was voted for and committed";
+    WalReplaced = "WAL016" Error "an entry that was committed is written again";
+    WalTerm = "WAL017" Error "terms or the commit index go back";
+    WalTermAhead = "WAL018" Warning "the last entry is of a later term than was voted in";
+    WalHead = "WAL019" Warning "a segment does not begin with a checksum record";
+    WalSnapshotVoid = "WAL020" Info "a snapshot record is above the commit index and counts for nothing";
+    WalLimit = "WAL021" Error "a log holds more of a kind than any etcd writes";
 }
 
 impl Code {
@@ -136,6 +157,8 @@ impl Code {
                 | Self::StorageNewer
                 | Self::BucketNested
                 | Self::AlarmUnknown
+                | Self::WalKindUnknown
+                | Self::WalFieldUnknown
         )
     }
 
@@ -164,6 +187,8 @@ impl Serialize for Code {
 /// Where a finding is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
+    /// Path of the file from the folder that was checked, where that holds several.
+    pub file: Option<String>,
     /// Page id, where the finding is about a page.
     pub page: Option<u64>,
     /// Byte offset in the file.
@@ -179,6 +204,9 @@ pub struct Place {
 impl Serialize for Place {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
+        if let Some(file) = &self.file {
+            map.serialize_entry("file", file)?;
+        }
         if let Some(page) = self.page {
             map.serialize_entry("page", &page)?;
         }

@@ -14,11 +14,13 @@
 //!
 //! Source: etcd `wal.encoder`, `wal.decoder` and `walpb.Record`; 3.5.35, 3.6.16, 3.7.3.
 
+mod frames;
 mod message;
 
 use crc32c::crc32c_append;
 
-use super::{Error, pb, u64_at, u64_of, usize_of};
+use super::{pb, u64_of};
+pub use frames::{Decoder, FrameHead, Frames, HEAD_BYTES, RECORD_BYTES_MAX, Reason, Record, Stop};
 pub(super) use message::decode_conf_state;
 pub use message::{
     ConfChange, ConfState, Entry, HardState, Metadata, Snapshot, change_kind, entry_kind,
@@ -26,9 +28,6 @@ pub use message::{
 
 /// Size that a segment is given on disk, in bytes; the part without records is zeros.
 pub const SEGMENT_BYTES: u64 = 64_000_000;
-
-const LENGTH_MASK: u64 = (1 << 56) - 1;
-const SECTOR_BYTES: usize = 512;
 
 /// Kinds of records.
 pub mod kind {
@@ -64,19 +63,6 @@ pub(super) fn parse_pair_name(name: &str, suffix: &str) -> Option<(u64, u64)> {
         plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
     };
     Some((number(first)?, number(second)?))
-}
-
-/// One record of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Offset of the frame in the segment, in bytes.
-    pub offset: usize,
-    /// One of [`kind`], or something unknown.
-    pub kind: u64,
-    /// Checksum up to and with this record.
-    pub crc: u32,
-    /// The message.
-    pub data: &'a [u8],
 }
 
 /// Writes records into a buffer.
@@ -141,122 +127,6 @@ impl Encoder {
         body.resize(whole, 0);
         self.bytes.extend_from_slice(&body);
     }
-}
-
-/// Why a segment cannot be read further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{error}{}", if *.is_torn { ", where a write was cut short" } else { "" })]
-pub struct Stop {
-    /// What is wrong, at the offset of the frame in the segment.
-    pub error: Error,
-    /// Whether the bytes look like a write that did not reach the disk whole: in the last segment
-    /// the log then ends before this frame; anywhere else, and otherwise, they are damaged.
-    pub is_torn: bool,
-}
-
-/// Walks the records of one segment; ends at the first zero length, at the end of the bytes, or
-/// after the first [`Stop`].
-#[derive(Clone, Debug)]
-pub struct Decoder<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    crc: u32,
-    is_stopped: bool,
-}
-
-impl<'a> Decoder<'a> {
-    /// Starts at the first byte of a segment; `crc` is the sum of the segments before, or 0 when
-    /// they are not read.
-    #[must_use]
-    pub fn new(bytes: &'a [u8], crc: u32) -> Self {
-        Self { bytes, at: 0, crc, is_stopped: false }
-    }
-
-    /// Returns the offset after the last good record: where the next one goes, in bytes.
-    #[must_use]
-    pub fn offset(&self) -> usize {
-        self.at
-    }
-
-    /// Returns the checksum up to there.
-    #[must_use]
-    pub fn crc(&self) -> u32 {
-        self.crc
-    }
-
-    fn record(&mut self) -> Result<Option<Record<'a>>, Stop> {
-        let offset = self.at;
-        let stop = |is_torn, what| Stop { error: Error::new(offset, what), is_torn };
-        let rest = self.bytes.get(offset..).unwrap_or_default();
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        let length = u64_at(rest, 0).ok_or(stop(true, "a cut length field"))?;
-        if length == 0 {
-            return Ok(None);
-        }
-        let padding = if length >> 63 == 1 { usize_of((length >> 56) & 7) } else { 0 };
-        let length = usize_of(length & LENGTH_MASK);
-        let frame = length
-            .checked_add(padding)
-            .and_then(|n| n.checked_add(8))
-            .and_then(|end| rest.get(8..end))
-            .ok_or(stop(true, "a record that is longer than the file"))?;
-        let body = frame.get(..length).unwrap_or_default();
-        let damaged = |what| stop(has_zero_sector(frame, offset.saturating_add(8)), what);
-        let (kind, crc, data) =
-            decode_body(body).map_err(|_| damaged("a record that is no protobuf message"))?;
-        let sum = if kind == kind::CRC {
-            if self.crc != 0 && self.crc != crc {
-                return Err(stop(false, "a segment that does not go on from the one before"));
-            }
-            crc
-        } else {
-            crc32c_append(self.crc, data)
-        };
-        if sum != crc {
-            return Err(damaged("a record whose checksum does not match"));
-        }
-        self.crc = sum;
-        self.at = offset.saturating_add(8).saturating_add(frame.len());
-        Ok(Some(Record { offset, kind, crc, data }))
-    }
-}
-
-impl<'a> Iterator for Decoder<'a> {
-    type Item = Result<Record<'a>, Stop>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.is_stopped {
-            return None;
-        }
-        let record = self.record().transpose();
-        self.is_stopped = !matches!(record, Some(Ok(_)));
-        record
-    }
-}
-
-fn decode_body(body: &[u8]) -> Result<(u64, u32, &[u8]), Error> {
-    let (mut kind, mut crc, mut data) = (0, 0, &[][..]);
-    for field in pb::fields(body) {
-        let field = field?;
-        match field.number {
-            1 => kind = field.varint()?,
-            2 => crc = field.uint32()?,
-            3 => data = field.bytes()?,
-            _ => {}
-        }
-    }
-    Ok((kind, crc, data))
-}
-
-/// Tells whether a disk sector's worth of a frame is all zeros; sectors are those of the file.
-fn has_zero_sector(frame: &[u8], offset: usize) -> bool {
-    let first = SECTOR_BYTES.saturating_sub(offset.checked_rem(SECTOR_BYTES).unwrap_or(0));
-    let (head, rest) = frame.split_at_checked(first).unwrap_or((frame, &[]));
-    std::iter::once(head)
-        .chain(rest.chunks(SECTOR_BYTES))
-        .any(|sector| !sector.is_empty() && sector.iter().all(|b| *b == 0))
 }
 
 #[cfg(test)]
@@ -326,7 +196,7 @@ mod tests {
         let mut bytes = default_restore();
         bytes.resize(1024, 0);
         let mut decoder = Decoder::new(&bytes, 0);
-        let records: Vec<Record<'_>> = decoder.by_ref().map(Result::unwrap).collect();
+        let records: Vec<_> = decoder.by_ref().map(Result::unwrap).collect();
         let sums: Vec<u32> = records.iter().map(|record| record.crc).collect();
         assert_eq!(sums, [0, 0x5f91_c0bb, 0xedb1_dd94, 0xb2a4_b742, 0x8875_8c1b, 0xddeb_8f0d]);
         assert_eq!((decoder.offset(), decoder.crc()), (288, 0xddeb_8f0d));

@@ -23,7 +23,7 @@ fn read_segment(bytes: &[u8]) -> usize {
         read_data(record.data);
         count += 1;
     }
-    assert!(records.offset() <= bytes.len());
+    assert!(records.offset() <= bytes.len() as u64);
     count
 }
 

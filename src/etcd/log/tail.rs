@@ -1,0 +1,134 @@
+//! What stands after the last good record of the last segment.
+//!
+//! A server looks at the length field only. When that is wrong but a record that goes on from the
+//! checksum stands right behind it, no write was cut short: a sector reaches the disk whole, so
+//! the length was changed later, and a server that ends the log there loses what it acknowledged.
+
+use std::io;
+
+use super::segment::Reader;
+use crate::bolt::Source;
+use crate::format::wal::{FrameHead, Frames, HEAD_BYTES, Stop, kind};
+use crate::format::{pb, u64_at, u64_of, usize_of};
+
+const PIECE_BYTES: usize = 1 << 20;
+const SECTOR_BYTES: u64 = 512;
+
+/// Longest start of a record before its data: three tags and three varints.
+const START_BYTES: usize = 33;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// Bytes from the end of the log to the last one that is not zero.
+    pub(super) bytes: u64,
+    /// Whether a length field was changed after it was written.
+    pub(super) is_length_wrong: bool,
+    /// Whether the frame after the unreadable one looks like a whole record.
+    pub(super) has_records_after: bool,
+}
+
+/// Looks at everything after the last good record of a segment; `stop` is why it is the last.
+pub(super) fn inspect(reader: &Reader, stop: Option<Stop>) -> io::Result<Seen> {
+    let (source, at) = (reader.source(), reader.offset());
+    let bytes = last_nonzero(source, at)?.saturating_sub(at);
+    if bytes == 0 {
+        return Ok(Seen::default());
+    }
+    let head = source.read_up_to(at, usize_of(HEAD_BYTES))?;
+    let field = u64_at(&head, 0).unwrap_or(0);
+    let from = at.saturating_add(HEAD_BYTES);
+    // Zeros where a sector ends may be the sector that did not arrive.
+    let in_one_sector =
+        at.checked_div(SECTOR_BYTES) == from.checked_div(SECTOR_BYTES) || field != 0;
+    // Frames begin at multiples of 8: elsewhere it is the padding of the last one that is wrong.
+    let is_length_wrong = !at.is_multiple_of(HEAD_BYTES)
+        || (in_one_sector && find_record(source, from, reader.crc(), field)?);
+    let has_records_after = match FrameHead::decode(field) {
+        Some(frame) if stop.is_some() => {
+            has_plausible_record(source, from.saturating_add(frame.frame_bytes()))?
+        }
+        _ => false,
+    };
+    Ok(Seen { bytes, is_length_wrong, has_records_after })
+}
+
+/// Finds the end of the last byte that is not zero, or `from` when all are.
+fn last_nonzero(source: &Source, from: u64) -> io::Result<u64> {
+    let (mut at, mut end) = (from, from);
+    loop {
+        let piece = source.read_up_to(at, PIECE_BYTES)?;
+        if piece.is_empty() {
+            return Ok(end);
+        }
+        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
+            end = at.saturating_add(u64_of(last)).saturating_add(1);
+        }
+        at = at.saturating_add(u64_of(piece.len()));
+    }
+}
+
+/// The start of a record, as every etcd writes it: kind, crc, data, in this order.
+struct Start {
+    kind: u64,
+    crc: u64,
+    data_from: u64,
+    data_bytes: u64,
+    /// Bytes of the record.
+    length: u64,
+}
+
+fn read_start(bytes: &[u8]) -> Option<Start> {
+    let mut at = 0_usize;
+    let mut number = |tag: u8| -> Option<u64> {
+        if bytes.get(at) != Some(&tag) {
+            return None;
+        }
+        let (value, length) = pb::decode_varint(bytes, at.checked_add(1)?).ok()?;
+        at = at.checked_add(1)?.checked_add(length)?;
+        Some(value)
+    };
+    let kind = number(0x08).filter(|kind| (kind::METADATA..=kind::SNAPSHOT).contains(kind))?;
+    let crc = number(0x10)?;
+    let data_bytes = if kind == kind::CRC { 0 } else { number(0x1a)? };
+    let data_from = u64_of(at);
+    Some(Start { kind, crc, data_from, data_bytes, length: data_from.checked_add(data_bytes)? })
+}
+
+/// Tells whether a record at `from`, read by its own content, goes on from the checksum and has
+/// another length than the field before it says.
+fn find_record(source: &Source, from: u64, crc: u32, field: u64) -> io::Result<bool> {
+    let start = read_start(&source.read_up_to(from, START_BYTES)?);
+    let Some(start) = start else { return Ok(false) };
+    if FrameHead::decode(field).is_some_and(|head| head.record_bytes == start.length) {
+        return Ok(false);
+    }
+    if start.kind == kind::CRC {
+        return Ok(crc == 0 || start.crc == u64::from(crc));
+    }
+    let mut at = from.saturating_add(start.data_from);
+    let mut left = start.data_bytes;
+    if left > source.len().saturating_sub(at) {
+        return Ok(false);
+    }
+    let mut sum = crc;
+    while left > 0 {
+        let piece = source.read_up_to(at, usize_of(left).min(PIECE_BYTES))?;
+        if piece.is_empty() {
+            return Ok(false);
+        }
+        sum = crc32c::crc32c_append(sum, &piece);
+        at = at.saturating_add(u64_of(piece.len()));
+        left = left.saturating_sub(u64_of(piece.len()));
+    }
+    Ok(u64::from(sum) == start.crc)
+}
+
+/// Tells whether a frame at `at` announces a record of the length that the record itself has.
+fn has_plausible_record(source: &Source, at: u64) -> io::Result<bool> {
+    let bytes = source.read_up_to(at, usize_of(HEAD_BYTES).saturating_add(START_BYTES))?;
+    let frames = Frames::new(source.len().saturating_sub(at), 0);
+    let Ok(Some(head)) = frames.decode_head(&bytes) else { return Ok(false) };
+    let start = read_start(bytes.get(usize_of(HEAD_BYTES)..).unwrap_or_default());
+    Ok(start.is_some_and(|start| start.length == head.record_bytes))
+}
