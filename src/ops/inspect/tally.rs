@@ -176,9 +176,9 @@ impl Tally {
         let place = Place {
             page: Some(at.page),
             offset: Some(at.offset),
-            path: Vec::new(),
             bucket: short_path(at.bucket),
             key: Some(short_key(key)),
+            ..Place::default()
         };
         self.findings.push(Finding::new(code, place, detail));
     }
