@@ -43,7 +43,7 @@ const NAMES_TRIED: usize = 12;
 /// Random choices at one moment, each with three kinds of data.
 const RANDOM: u64 = 16;
 /// States beyond which random choices are left out.
-const STATES_MAX: usize = 400;
+const STATES_MAX: usize = 250;
 /// Moments between writes that are tried, of one row of them.
 const BETWEEN_WRITES: usize = 3;
 

@@ -1,11 +1,12 @@
 //! What is remembered of each key while records go by, in the order of their revisions.
 //!
-//! A key is known by a 64-bit hash under a secret random key: two of ten million keys meet with a
-//! chance of 3 in 10^6, and nobody can make them meet. An entry takes 24 bytes, and the room that
-//! the table keeps besides.
+//! Ten bytes a key in a [`KeyTable`], 23 with what the table costs. The few keys whose history or
+//! number of records does not fit into them have an entry of their own besides.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
+
+use crate::etcd::key_table::KeyTable;
 
 /// A surviving record, by its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,60 +33,90 @@ pub(super) struct Step {
 }
 
 /// Sizes of the newest record, and sums over those before.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Life {
     /// Bytes of the living record's row, 0 for none: a row is never smaller than its revision.
     bytes: u32,
-    revisions: u32,
-    /// Bytes of history above, overhead of the living record in the lowest 8 bits.
-    history_and_overhead: u64,
+    /// What is neither key nor value in it.
+    overhead: u8,
+    /// Records, and bytes of history in the lower 24 bits: what is above counts as [`Surplus`].
+    revisions: u16,
+    history: u32,
 }
 
-/// Takes a hash for a hash.
+/// Largest history that fits, and what it is counted in beyond.
+const HISTORY_UNIT: u32 = 1 << 24;
+
+impl Life {
+    /// Packs ten bytes: bytes u32, history u24, overhead u8, revisions u16.
+    fn pack(self) -> [u16; 5] {
+        let [a, b, c, d] = self.bytes.to_le_bytes();
+        let [e, f, g, _] = self.history.to_le_bytes();
+        let pair = |low, high| u16::from_le_bytes([low, high]);
+        [pair(a, b), pair(c, d), pair(e, f), pair(g, self.overhead), self.revisions]
+    }
+
+    fn unpack(packed: [u16; 5]) -> Self {
+        let [ab, cd, ef, gh, revisions] = packed;
+        let ([a, b], [c, d]) = (ab.to_le_bytes(), cd.to_le_bytes());
+        let ([e, f], [g, overhead]) = (ef.to_le_bytes(), gh.to_le_bytes());
+        let bytes = u32::from_le_bytes([a, b, c, d]);
+        Self { bytes, overhead, revisions, history: u32::from_le_bytes([e, f, g, 0]) }
+    }
+}
+
+/// What of a key does not fit, in units of what does.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken(u64);
-
-impl Hasher for Taken {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+struct Surplus {
+    history: u64,
+    revisions: u64,
 }
 
 /// All keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     secret: RandomState,
-    lives: HashMap<u64, Life, BuildHasherDefault<Taken>>,
+    lives: KeyTable<[u16; 5]>,
+    large: HashMap<u64, Surplus>,
 }
 
 impl Keys {
     /// Takes the next record of a key.
     pub(super) fn follow(&mut self, key: &[u8], row: Row) -> Step {
-        let mut hasher = self.secret.build_hasher();
-        hasher.write(key);
-        let id = hasher.finish();
-        let life = self.lives.entry(id).or_default();
-        let mut history = life.history_and_overhead >> 8;
-        let overhead = life.history_and_overhead.to_le_bytes()[0];
+        let id = self.secret.hash_one(key);
+        let mut life = self.lives.get(key).map(Life::unpack).unwrap_or_default();
         let bytes = u64::from(life.bytes);
-        let replaced = (bytes > 0).then_some(Row { bytes, overhead, is_tombstone: false });
-        history = history.saturating_add(bytes);
-        life.revisions = life.revisions.saturating_add(1);
-        life.bytes = u32::try_from(row.bytes).unwrap_or(u32::MAX);
-        if row.is_tombstone {
-            history = history.saturating_add(row.bytes);
-            life.bytes = 0;
+        let replaced =
+            (bytes > 0).then_some(Row { bytes, overhead: life.overhead, is_tombstone: false });
+        let dropped = if row.is_tombstone { row.bytes } else { 0 };
+        let history = u64::from(life.history).saturating_add(bytes).saturating_add(dropped);
+        let unit = u64::from(HISTORY_UNIT);
+        let more =
+            Surplus { history: history / unit, revisions: u64::from(life.revisions == u16::MAX) };
+        life.history = u32::try_from(history % unit).unwrap_or(0);
+        life.revisions = life.revisions.wrapping_add(1);
+        life.overhead = row.overhead;
+        let living = if row.is_tombstone { 0 } else { row.bytes };
+        life.bytes = u32::try_from(living).unwrap_or(u32::MAX);
+        self.lives.insert(key, life.pack());
+        let above = self.add(id, more);
+        Step {
+            id,
+            replaced,
+            revisions: (above.revisions << 16).saturating_add(u64::from(life.revisions)),
+            history_bytes: (above.history << 24).saturating_add(u64::from(life.history)),
         }
-        history = history.min(u64::MAX >> 8);
-        life.history_and_overhead = (history << 8) | u64::from(row.overhead);
-        let revisions = u64::from(life.revisions);
-        Step { id, replaced, revisions, history_bytes: history }
+    }
+
+    /// Adds to what does not fit; returns all of it.
+    fn add(&mut self, id: u64, more: Surplus) -> Surplus {
+        if more.history == 0 && more.revisions == 0 {
+            return self.large.get(&id).copied().unwrap_or_default();
+        }
+        let large = self.large.entry(id).or_default();
+        large.history = large.history.saturating_add(more.history);
+        large.revisions = large.revisions.saturating_add(more.revisions);
+        *large
     }
 }
 
@@ -112,7 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_24_bytes() {
-        assert_eq!(std::mem::size_of::<(u64, Life)>(), 24);
+    fn large_figures_stay_exact() {
+        let mut keys = Keys::default();
+        let row = Row { bytes: 40_000, overhead: 30, is_tombstone: false };
+        for round in 1..=200_000_u64 {
+            let step = keys.follow(b"hot", row);
+            assert_eq!((step.revisions, step.history_bytes), (round, 40_000 * (round - 1)));
+        }
+        let huge = Row { bytes: (1 << 31) - 2, overhead: 255, is_tombstone: false };
+        keys.follow(b"huge", huge);
+        let step = keys.follow(b"huge", huge);
+        assert_eq!((step.replaced, step.history_bytes), (Some(huge), huge.bytes));
+    }
+
+    #[test]
+    fn a_life_is_packed_without_loss() {
+        let life =
+            Life { bytes: 0x8123_4567, overhead: 200, revisions: 65_535, history: 0xff_fffe };
+        assert_eq!(Life::unpack(life.pack()), life);
+        assert_eq!(std::mem::size_of_val(&life.pack()), 10);
     }
 }

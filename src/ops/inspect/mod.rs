@@ -129,12 +129,21 @@ impl Report {
 /// It cannot be opened, a server has it open, or the operation was told to stop. Damage is in the
 /// report.
 pub fn inspect(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
+    if options.depth == Some(0) {
+        return Err(Error::usage("--depth must be 1 or more"));
+    }
+    of_subject(&Subject::open(&options.path)?, options, progress)
+}
+
+fn of_subject(
+    subject: &Subject,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Report, Error> {
     let depth = match options.depth {
         None => Depth { kubernetes: 1, path: 2 },
-        Some(0) => return Err(Error::usage("--depth must be 1 or more")),
         Some(depth) => Depth { kubernetes: depth, path: depth },
     };
-    let subject = Subject::open(&options.path)?;
     let page_bytes = subject.file.page_size();
     let tally = || Tally::new(depth, options.top.min(TOP_MAX), page_bytes);
     progress.step("inspect", subject.file.source().len());
@@ -152,7 +161,7 @@ pub fn inspect(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         let alone = alone.tally.finish();
         (Space::of(&subject.file, &walked, &alone.sums), alone.packed_bytes)
     };
-    Ok(report(&subject, walked, seen, space, packed_bytes))
+    Ok(report(subject, walked, seen, space, packed_bytes))
 }
 
 /// Sees the file without what its log adds.
@@ -238,4 +247,57 @@ fn next(subject: &Subject, compaction: &Compaction, defrag: u64, is_damaged: boo
         });
     }
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::bolt::File;
+    use crate::bolt::builder::Builder;
+    use crate::bolt::overlay::Edits;
+    use crate::etcd::record::KeyValue;
+    use crate::etcd::revision::Revision;
+    use crate::ops::Silent;
+
+    fn record(main: i64, version: i64) -> Vec<u8> {
+        let mut row = Vec::new();
+        let record = KeyValue {
+            key: b"/a/b",
+            value: &[7; 100],
+            create_revision: 2,
+            mod_revision: main,
+            version,
+            ..KeyValue::default()
+        };
+        record.encode(&mut row);
+        row
+    }
+
+    #[test]
+    fn keys_are_counted_with_the_log_and_bytes_without() {
+        let mut builder = Builder::new(Cursor::new(Vec::new()), 4096).unwrap();
+        builder.begin_bucket(b"key", 0).unwrap();
+        builder.put(&Revision::new(2, 0).encode(), &record(2, 1)).unwrap();
+        builder.end_bucket().unwrap();
+        let bytes = builder.finish(4).unwrap().1.into_inner();
+        let size = u64::try_from(bytes.len()).unwrap();
+        let file = File::from_bytes(bytes).unwrap();
+        let (path, edits) = (PathBuf::from("d"), Edits::default());
+        let mut subject = Subject { path, file, edits, is_dir: true };
+        let options = Options { path: "d".into(), depth: None, top: 3 };
+        let before = of_subject(&subject, &options, &Silent).unwrap();
+        assert_eq!((before.keys, before.revisions, before.history_bytes), (1, 1, 0));
+        assert!(!before.with_log);
+
+        subject.edits.put(b"key", &Revision::new(3, 0).encode(), &record(3, 2));
+        let after = of_subject(&subject, &options, &Silent).unwrap();
+        assert!(after.with_log);
+        assert_eq!((after.keys, after.revisions), (1, 2));
+        assert_eq!(after.history_bytes, before.live_bytes);
+        assert_eq!(after.compaction.revision, 3);
+        assert_eq!((after.space.total(), after.defrag_bytes), (size, before.defrag_bytes));
+        assert_eq!(after.space, before.space);
+    }
 }

@@ -3,7 +3,7 @@
 //! Records come by revision, so the record of a key that is not followed by another one, and is no
 //! tombstone, is the living one; everything else is history.
 //!
-//! Memory: an entry for each key ([`super::keys`]), [`super::groups::GROUPS_MAX`] groups, as many
+//! Memory: some 23 bytes a key ([`super::keys`]), [`super::groups::GROUPS_MAX`] groups, as many
 //! buckets, and the top lists; names that are kept are cut at 512 bytes.
 
 use serde::Serialize;
