@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/inspect_cases.rs"]
+mod inspect_cases;
 mod support;
 
 use std::collections::BTreeMap;

@@ -7,6 +7,7 @@
 mod directory;
 mod extras;
 mod hashkv;
+mod inspect;
 mod output;
 mod restore;
 mod rewrite;

@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
+use comfy_table::Table;
 use serde_json::{Value, json};
 
 use super::directory;
-use super::output::{self, WriteOut};
+use super::output::{self, WriteOut, table};
 use super::restore::{self, Restore};
 use super::save::{self, Save};
 use super::terminal::Terminal;
-use super::{Global, Outcome, rewrite};
+use super::{Global, Outcome, inspect, rewrite};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
 use crate::ops::{Error, ExitCode, status, verify, verify_dir};
@@ -28,6 +28,8 @@ pub(super) enum Command {
     },
     /// Check whether snapshots or data directories can be relied on: every page, record and entry
     Verify(Verify),
+    /// Show what takes the room in a database, and what would give it back
+    Inspect(inspect::Inspect),
     /// Restore a snapshot into a new data directory
     Restore(Box<Restore>),
     /// Write the snapshot that a compaction at a revision would leave
@@ -67,6 +69,7 @@ pub(super) fn run(global: &Global, command: Command) -> Outcome {
         Command::Verify(args) => run_verify(global, &args),
         Command::Compact(args) => rewrite::run_compact(global, args),
         Command::Seal(args) => rewrite::run_seal(global, args),
+        Command::Inspect(args) => inspect::run(global, args),
         Command::Restore(args) => restore::run(global, *args),
     }
 }
@@ -138,12 +141,6 @@ fn si_size(bytes: u64) -> String {
     let (whole, rest) = (tenths / 10, tenths % 10);
     let up = rest > 5 || (rest == 5 && whole % 2 == 1);
     format!("{} {name}", whole + u128::from(up))
-}
-
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_FULL_CONDENSED);
-    table
 }
 
 fn details(report: &Value) -> Table {

@@ -15,6 +15,7 @@ pub mod examine;
 pub mod exit;
 pub mod hashkv;
 pub mod holder;
+pub mod inspect;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
