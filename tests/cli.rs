@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/directory_cases.rs"]
+mod directory_cases;
 #[path = "support/json_document.rs"]
 mod json_document;
 #[path = "support/restore_cases.rs"]
 mod restore_cases;
 #[path = "support/rewrite_cases.rs"]
 mod rewrite_cases;
+#[path = "support/save_cases.rs"]
+mod save_cases;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;

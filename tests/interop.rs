@@ -19,6 +19,8 @@ mod boots;
 mod clusters;
 #[path = "interop/damage.rs"]
 mod damage;
+#[path = "interop/directories.rs"]
+mod directories;
 #[path = "interop/equals.rs"]
 mod equals;
 #[path = "interop/files.rs"]
@@ -27,5 +29,7 @@ mod files;
 mod hashes;
 #[path = "interop/random.rs"]
 mod random;
+#[path = "interop/replays.rs"]
+mod replays;
 #[path = "interop/running.rs"]
 mod running;

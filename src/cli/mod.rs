@@ -4,11 +4,14 @@
 //! value and nothing else, and every line on stderr is JSON. A reader that closes the pipe early
 //! is no error.
 
+mod directory;
 mod extras;
 mod hashkv;
+mod inspect;
 mod output;
 mod restore;
 mod rewrite;
+mod save;
 mod snapshot;
 mod terminal;
 
@@ -72,7 +75,7 @@ impl Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check, describe and restore snapshots
+    /// Save, check, describe and restore snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Command),
     /// Print the hash of all records that a server gives after a start, as etcdutl does

@@ -1,7 +1,8 @@
 //! Who holds a lock: bbolt's flock on a db file, and etcd's record locks on WAL segments.
 //!
 //! A lock that is held is named at once and never waited for. The holder's pid comes from
-//! `/proc/locks`; where that cannot be read the lock is still reported.
+//! `/proc/locks`, and for locks of open files, which have none there, from who has the file open;
+//! where that cannot be read the lock is still reported.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -71,26 +72,56 @@ pub fn in_use(file: &File, path: &Path) -> Error {
 }
 
 /// Finds who has a member directory open: its db or any of its WAL segments.
-///
-/// The db's lock is tried, since `/proc/locks` hides what other pid namespaces hold (a container
-/// on the same host path); it serves to name the holder, and to find locks on WAL segments.
 #[must_use]
 pub fn of_member_dir(member: &Path) -> Option<String> {
+    of_member(member, &member.join("wal"))
+}
+
+/// The same of a member whose WAL is in a directory of its own.
+///
+/// The locks themselves are tried, since `/proc/locks` hides what other pid namespaces hold (a
+/// container on the same host path); it serves to name the holder.
+#[must_use]
+pub fn of_member(member: &Path, wal_dir: &Path) -> Option<String> {
     let db = member.join("snap").join("db");
-    if let Ok(file) = File::open(&db)
-        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-    {
-        let who = file.metadata().ok().and_then(|meta| find(meta.dev(), meta.ino()));
-        return Some(who.unwrap_or_else(|| "another process".into()));
-    }
-    let mut files = vec![db];
-    if let Ok(entries) = fs::read_dir(member.join("wal")) {
-        files.extend(entries.flatten().map(|entry| entry.path()));
-    }
-    files.iter().find_map(|path| {
+    let who = |path: &Path| {
         let meta = fs::metadata(path).ok()?;
         find(meta.dev(), meta.ino())
-    })
+    };
+    let unnamed = || Some("another process".to_owned());
+    if let Some(file) = open_regular(&db)
+        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    {
+        return who(&db).or_else(unnamed);
+    }
+    let mut files = vec![db];
+    if let Ok(entries) = fs::read_dir(wal_dir) {
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    let locked = files.iter().find(|path| has_record_lock(path));
+    locked
+        .map_or_else(|| files.iter().find_map(|path| who(path)), |path| who(path).or_else(unnamed))
+}
+
+/// Opens a file, but not a pipe or a device, where opening may wait or act.
+fn open_regular(path: &Path) -> Option<File> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    File::open(path).ok()
+}
+
+/// Tries a record lock, which those of open files, as etcd takes them, stand in the way of.
+fn has_record_lock(path: &Path) -> bool {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+    use rustix::io::Errno;
+    let Some(file) = open_regular(path) else { return false };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            // Closing the file would do the same.
+            let _ = fcntl_lock(&file, FlockOperation::NonBlockingUnlock);
+            false
+        }
+        Err(errno) => [Errno::AGAIN, Errno::ACCESS].contains(&errno),
+    }
 }
 
 /// Looks a lock up in `/proc/locks`: `1: FLOCK ADVISORY WRITE 123 08:01:456 0 EOF`.
@@ -107,8 +138,26 @@ fn find(dev: u64, inode: u64) -> Option<String> {
     let pid: i64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
     // Locks that belong to an open file and not to a process have pid -1.
     if pid <= 0 {
-        return Some("another process".into());
+        return Some(who_opened(dev, inode).unwrap_or_else(|| "another process".into()));
     }
+    Some(process(pid))
+}
+
+/// Looks for another process that has a file open.
+fn who_opened(dev: u64, inode: u64) -> Option<String> {
+    let own = i64::from(std::process::id());
+    let pids = fs::read_dir("/proc").ok()?.flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let has_it = |pid: &i64| {
+        let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        // Looked at through the link, which leads to the file even when it was renamed.
+        let mut metas = files.flatten().filter_map(|file| fs::metadata(file.path()).ok());
+        metas.any(|meta| (meta.dev(), meta.ino()) == (dev, inode))
+    };
+    pids.filter(|pid| *pid != own).find(has_it).map(process)
+}
+
+fn process(pid: i64) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(format!("process {pid} ({})", name.trim()))
+    format!("process {pid} ({})", name.trim())
 }

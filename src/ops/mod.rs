@@ -15,14 +15,18 @@ pub mod examine;
 pub mod exit;
 pub mod hashkv;
 pub mod holder;
+pub mod inspect;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
 pub mod rewrite;
+pub mod save;
 pub mod stage;
 pub mod status;
 pub mod subject;
+pub mod tail;
 pub mod verify;
+pub mod verify_dir;
 
 use std::fmt;
 use std::path::Path;
