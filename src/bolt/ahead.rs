@@ -66,11 +66,12 @@ impl<'a> Ahead<'a> {
         let end = self.start.saturating_add(u64_of(self.piece.len()));
         let goes_on =
             !self.piece.is_empty() && (end..end.saturating_add(1 << 16)).contains(&offset);
-        if (goes_on || offset == self.last_end) && self.fill(offset, goes_on).is_ok() {
-            if let Some(bytes) = self.held(offset, len) {
-                out.extend_from_slice(bytes);
-                return Ok(());
-            }
+        if (goes_on || offset == self.last_end)
+            && self.fill(offset, goes_on).is_ok()
+            && let Some(bytes) = self.held(offset, len)
+        {
+            out.extend_from_slice(bytes);
+            return Ok(());
         }
         let from = out.len();
         out.resize(from.saturating_add(len), 0);
