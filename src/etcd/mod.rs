@@ -24,6 +24,8 @@
 
 pub mod apply;
 pub mod chain;
+pub mod hash;
+pub mod key_table;
 pub mod log;
 pub mod members;
 pub mod peer_urls;
