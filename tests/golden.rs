@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/inspect_cases.rs"]
+mod inspect_cases;
 mod support;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,7 @@ use etcdkit::etcd::revision::RevisionKey;
 use etcdkit::etcd::rows::{Lease, Role};
 use etcdkit::etcd::survey::Report;
 use etcdkit::ops::examine::{Examined, Level, Seal, examine};
+use etcdkit::ops::hashkv::hashkv;
 use etcdkit::ops::save::{self, Options, Report as Saved};
 use etcdkit::ops::verify::{Verdict, judge};
 use etcdkit::ops::{Silent, status};
@@ -391,6 +394,37 @@ fn leases_decode_with_their_keys() {
         let lease = Lease::decode(key, value).unwrap();
         assert_eq!((lease.unknown_field, lease.ttl_s > 0), (None, true));
     }
+}
+
+#[test]
+fn hashkv_equals_the_servers() {
+    let mut compared = 0;
+    for (name, bytes, _) in all() {
+        let folder = if name.starts_with("etcd-") { name.clone() } else { "k8s-1.34".into() };
+        let files = match name.as_str() {
+            "before-incident" | "after-incident" => vec![format!("{folder}/{name}.hashkv.json")],
+            _ if name.starts_with("etcd-") => {
+                vec![format!("{folder}/hashkv.json"), format!("{folder}/hashkv.by-3.7.json")]
+            }
+            _ => continue,
+        };
+        let sandbox = Sandbox::with(&bytes);
+        let ours = hashkv(&sandbox.path("s.db"), 0, &Silent).unwrap();
+        for file in files {
+            let said = json_fixture(&file);
+            // etcdctl prints a list of answers, etcdutl one figure.
+            let said = if said.is_array() { &said[0]["HashKV"] } else { &said };
+            let either = |one: &str, other: &str| said.get(one).or(said.get(other)).cloned();
+            assert_eq!(Some(json!(ours.hash)), either("hash", "hash"), "{file}");
+            let compact = either("compact_revision", "compactRevision").unwrap_or(json!(0));
+            assert_eq!(json!(ours.compact_revision), compact, "{file}");
+            let at = either("hash_revision", "hashRevision");
+            let at = at.unwrap_or_else(|| said["header"]["revision"].clone());
+            assert_eq!(json!(ours.hash_revision), at, "{file}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 10);
 }
 
 /// Saves a fixture's data directory; returns the report and the snapshot.

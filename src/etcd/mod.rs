@@ -2,7 +2,7 @@
 //!
 //! It owns names, codecs and rules of etcd's storage: revisions, records, members, leases, alarms,
 //! auth, versions, a member's log, and the log that a restored member starts from. It writes
-//! nothing and reads no clock; only [`log`] reads files. It never decides what to do about damage,
+//! nothing and reads no clock; only [`log`] and [`data_dir`] read files. It never decides what to do about damage,
 //! and it never prints a value of a key.
 //!
 //! 1. A row that cannot be read, or that no known etcd writes, is a finding and never dropped.
@@ -24,6 +24,7 @@
 
 pub mod apply;
 pub mod chain;
+pub mod data_dir;
 pub mod hash;
 pub mod key_table;
 pub mod log;

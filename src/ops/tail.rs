@@ -66,7 +66,7 @@ impl Dead {
             let failed = Error::io(&error, "read", &database);
             return Err(failed.hint("give the folder that etcd has as --data-dir"));
         }
-        if let Some(who) = holder::of_files(&database, &wal) {
+        if let Some(who) = holder::of_member(&data_dir.join("member"), &wal) {
             let message = format!("{} is in use by {who}", data_dir.display());
             return Err(Error::new(ExitCode::InUse, message)
                 .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")

@@ -252,6 +252,32 @@ impl Sandbox {
         self.path(name)
     }
 
+    /// Unpacks a data directory of a `.tar.gz` fixture, with the modes that etcd gives; of the
+    /// zeros that fill a WAL segment most are left out.
+    pub(crate) fn unpack(&self, archive: &str, into: &str) -> PathBuf {
+        let top = self.mkdir(into);
+        let packed = fixture(archive);
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed.as_slice()));
+        for entry in archive.entries().expect("an archive") {
+            let entry = entry.expect("an entry");
+            let path = top.join(entry.path().expect("a path"));
+            let is_folder = entry.header().entry_type().is_dir();
+            if is_folder {
+                fs::create_dir_all(&path).expect("a folder");
+            } else {
+                let is_log = path.extension().is_some_and(|extension| extension == "wal");
+                let mut bytes = Vec::new();
+                let limit = if is_log { 1 << 20 } else { u64::MAX };
+                entry.take(limit).read_to_end(&mut bytes).expect("a file");
+                fs::write(&path, bytes).expect("a file");
+            }
+            let mode = if is_folder { 0o700 } else { 0o600 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        }
+        fs::set_permissions(&top, fs::Permissions::from_mode(0o700)).expect("a mode");
+        top
+    }
+
     pub(crate) fn exists(&self, name: &str) -> bool {
         fs::symlink_metadata(self.path(name)).is_ok()
     }
