@@ -19,6 +19,8 @@ mod boots;
 mod clusters;
 #[path = "interop/damage.rs"]
 mod damage;
+#[path = "interop/edited.rs"]
+mod edited;
 #[path = "interop/equals.rs"]
 mod equals;
 #[path = "interop/files.rs"]
@@ -27,3 +29,5 @@ mod files;
 mod random;
 #[path = "interop/running.rs"]
 mod running;
+#[path = "interop/together.rs"]
+mod together;
