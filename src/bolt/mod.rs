@@ -24,6 +24,7 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+mod ahead;
 pub mod builder;
 pub mod cursor;
 pub mod edit;
@@ -36,6 +37,7 @@ pub mod walk;
 use std::io;
 use std::path::Path;
 
+use ahead::Ahead;
 pub use cursor::Bucket;
 pub use page::{Page, PageFault};
 pub use source::Source;
@@ -173,7 +175,7 @@ impl File {
     /// # Errors
     /// Out of bounds, cut off, of another id or type, too large, or unreadable.
     pub fn page(&self, id: u64) -> Result<Page, PageFault> {
-        Page::read(self, id, &mut |_| Ok(()))
+        Page::read(self, id, &mut Ahead::new(&self.source), &mut |_| Ok(()))
     }
 
     /// Checks the two meta pages against each other and the file's length.

@@ -1,5 +1,6 @@
 //! One branch or leaf page in memory, read with its bounds checked.
 
+use super::ahead::Ahead;
 use super::{File, PAGE_BYTES_MAX};
 use crate::format::finding::Code;
 use crate::format::page::{self, Branch, HEADER_BYTES, Header, Leaf};
@@ -31,9 +32,10 @@ impl Page {
     pub(super) fn read(
         file: &File,
         id: u64,
+        ahead: &mut Ahead<'_>,
         admit: &mut dyn FnMut(u64) -> Result<(), PageFault>,
     ) -> Result<Self, PageFault> {
-        let page = read_any(file, id, admit)?;
+        let page = read_any(file, id, ahead, admit)?;
         let header = page.header;
         let fault = |code, detail| Err(PageFault { code, page: id, detail });
         if header.flags != page::BRANCH && header.flags != page::LEAF {
@@ -63,6 +65,11 @@ impl Page {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Gives up the page for its memory.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Number of elements.
@@ -104,6 +111,7 @@ impl Page {
 pub(super) fn read_any(
     file: &File,
     id: u64,
+    ahead: &mut Ahead<'_>,
     admit: &mut dyn FnMut(u64) -> Result<(), PageFault>,
 ) -> Result<Page, PageFault> {
     let fault = |code, detail| PageFault { code, page: id, detail };
@@ -129,8 +137,8 @@ pub(super) fn read_any(
         return Err(cut(size));
     }
     let unreadable = |error: std::io::Error| fault(Code::PageRead, format!("page {id}: {error}"));
-    let mut bytes = vec![0; usize_of(size)];
-    file.source.read_at(offset, &mut bytes).map_err(unreadable)?;
+    let mut bytes = ahead.buffer();
+    ahead.read(offset, usize_of(size), &mut bytes).map_err(unreadable)?;
     let header =
         Header::decode(&bytes).map_err(|error| fault(Code::PageRead, error.to_string()))?;
     if header.id != id {
@@ -157,9 +165,9 @@ pub(super) fn read_any(
             return Err(fault(Code::PageHuge, detail));
         }
         admit(span)?;
-        bytes.resize(usize_of(total), 0);
-        let rest = bytes.get_mut(usize_of(size)..).unwrap_or_default();
-        file.source.read_at(offset.saturating_add(size), rest).map_err(unreadable)?;
+        let rest = usize_of(total.saturating_sub(size));
+        bytes.reserve_exact(rest);
+        ahead.read(offset.saturating_add(size), rest, &mut bytes).map_err(unreadable)?;
     }
     debug_assert!(u64_of(bytes.len()) >= u64_of(HEADER_BYTES));
     Ok(Page { id, offset, header, bytes })

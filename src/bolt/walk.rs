@@ -11,6 +11,7 @@
 
 use std::rc::Rc;
 
+use super::ahead::Ahead;
 use super::page::{Page, PageFault, read_any};
 use super::{DEPTH_MAX, File, HELD_BYTES_MAX};
 use crate::format::finding::{
@@ -108,6 +109,7 @@ pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
     let pages = usize_of(file.page_count());
     let mut walker = Walker {
         file,
+        ahead: Ahead::new(&file.source),
         visitor,
         out: Walk::default(),
         reached: Bits::new(pages),
@@ -147,6 +149,7 @@ struct Frame {
 
 struct Walker<'a> {
     file: &'a File,
+    ahead: Ahead<'a>,
     visitor: &'a mut dyn Visit,
     out: Walk,
     reached: Bits,
@@ -189,7 +192,7 @@ impl Walker<'_> {
     /// Reads a page that was given back. Sound files need this for few pages; the sum is bounded,
     /// or a large page with many children would be read once for each of them.
     fn read_again(&mut self, id: u64) -> Result<Page, PageFault> {
-        let page = self.file.page(id)?;
+        let page = Page::read(self.file, id, &mut self.ahead, &mut |_| Ok(()))?;
         let bytes = u64_of(page.bytes().len());
         self.read_again_bytes = self.read_again_bytes.saturating_add(bytes);
         if self.read_again_bytes > self.file.source.len().saturating_mul(2) {
@@ -222,7 +225,9 @@ impl Walker<'_> {
             self.fault(PageFault { code: Code::TreeDepth, page: id, detail }, low, high);
             return abandoned(self);
         }
-        let page = match Page::read(self.file, id, &mut |span| self.unshared(id, span)) {
+        let reached = &self.reached;
+        let mut unshared = |span| unshared(reached, id, span);
+        let page = match Page::read(self.file, id, &mut self.ahead, &mut unshared) {
             Ok(page) => page,
             Err(fault) => {
                 // The page is accounted for, damaged as it is, and not read again.
@@ -251,19 +256,6 @@ impl Walker<'_> {
         let frame =
             Frame { id, page: None, index: 0, low, high, previous: None, used: 0, ends_bucket };
         self.keep(frame, page);
-    }
-
-    /// Refuses a page of which any part was reached before; asked before its overflow is read, so
-    /// that no byte is read twice on the way down.
-    fn unshared(&self, id: u64, span: u64) -> Result<(), PageFault> {
-        match (id..id.saturating_add(span)).find(|id| self.reached.get(*id)) {
-            None => Ok(()),
-            Some(twice) => {
-                let detail =
-                    format!("page {twice}, a part of page {id}, is referenced more than once");
-                Err(PageFault { code: Code::PageTwice, page: id, detail })
-            }
-        }
     }
 
     fn keep(&mut self, mut frame: Frame, page: Page) {
@@ -367,6 +359,7 @@ impl Walker<'_> {
             }
         }
         self.leave(&frame);
+        self.ahead.give_back(page.into_bytes());
     }
 
     /// Begins a bucket; an inline one is done at once, of another the root page is returned.
@@ -501,7 +494,7 @@ impl Walker<'_> {
             return;
         }
         let fault = |detail| PageFault { code: Code::FreelistUnreadable, page: id, detail };
-        let page = match read_any(self.file, id, &mut |_| Ok(())) {
+        let page = match read_any(self.file, id, &mut self.ahead, &mut |_| Ok(())) {
             Ok(page) => page,
             Err(error) => return self.push(fault(error.detail)),
         };
@@ -627,6 +620,18 @@ impl Walker<'_> {
         place.offset = Some(offset);
         place.key = key.map(short_key);
         self.out.findings.push(Finding::new(fault.code, place, fault.detail));
+    }
+}
+
+/// Refuses a page of which any part was reached before; asked before its overflow is read, so
+/// that no byte is read twice on the way down.
+fn unshared(reached: &Bits, id: u64, span: u64) -> Result<(), PageFault> {
+    match (id..id.saturating_add(span)).find(|id| reached.get(*id)) {
+        None => Ok(()),
+        Some(twice) => {
+            let detail = format!("page {twice}, a part of page {id}, is referenced more than once");
+            Err(PageFault { code: Code::PageTwice, page: id, detail })
+        }
     }
 }
 

@@ -8,56 +8,79 @@
 //! 2. A key whose first surviving record is neither its creation nor the whole of its life has
 //!    that record at or before the compaction revision.
 //!
-//! A key is remembered as a 128-bit hash under secret random keys, so that nobody can make two
-//! keys meet, in an entry of 32 bytes, 38 to 75 with the room that the table keeps; a lease that is
-//! in use takes some 100.
+//! Of a key, 10 bytes are remembered in a [`KeyTable`]; a lease that is in use takes some 100. Of
+//! the create revision the low 32 bits are compared and of the version the low 16. So a record
+//! that should follow another and differs from it by exactly a multiple of 2^32 creations or 2^16
+//! versions passes for a sound one.
 //!
 //! Source: etcd `mvcc.keyIndex` (`put`, `tombstone`, `compact`), 3.5.35 and 3.7.3.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
+use super::key_table::KeyTable;
 use super::record::KeyValue;
 use super::revision::RevisionKey;
 use super::rows::Lease;
 
-/// What is remembered of a key.
-#[derive(Clone, Copy, Debug)]
+/// What is remembered of a key. Halves of words, so that it has no gaps in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Life {
-    /// Create revision; 0 when the key is deleted.
-    created: i64,
-    /// Low bits of the version: enough to see whether the next one follows.
-    version: u32,
-    /// Place in the lease table, from 1; 0 for no lease.
-    lease: u32,
+    /// Low 32 bits of the create revision, the lower half first.
+    created: [u16; 2],
+    /// Low 16 bits of the version: enough to see whether the next one follows.
+    version: u16,
+    /// Place in the lease table, from 1; 0 for no lease, all ones for a deleted key.
+    lease: [u16; 2],
 }
 
 impl Life {
-    const DELETED: Self = Self { created: 0, version: 0, lease: 0 };
-}
+    const DELETED: Self = Self { created: [0; 2], version: 0, lease: [u16::MAX; 2] };
 
-/// Takes a hash for a hash: the keys of the table are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Taken(u64);
-
-impl Hasher for Taken {
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_usize(&mut self, _: usize) {}
-
-    fn write_u64(&mut self, part: u64) {
-        self.0 = part;
+    fn new(record: &KeyValue<'_>, lease: u32) -> Self {
+        let created = low_half(record.create_revision);
+        let version = low_quarter(record.version);
+        Self { created: halves(created), version, lease: halves(lease) }
     }
 
-    fn finish(&self) -> u64 {
-        self.0
+    fn is_live(&self) -> bool {
+        *self != Self::DELETED
+    }
+
+    fn created(&self) -> u32 {
+        whole(self.created)
+    }
+
+    fn lease(&self) -> u32 {
+        whole(self.lease)
+    }
+
+    /// The version that it was, if that is the nearest one below another, or else above.
+    fn version_near(&self, other: i64) -> i64 {
+        let below = i64::from(low_quarter(other).wrapping_sub(self.version));
+        let near = other.saturating_sub(below);
+        if near > 0 { near } else { near.saturating_add(1 << 16) }
     }
 }
 
-/// Two independent 64-bit hashes of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Seen(u64, u64);
+fn halves(word: u32) -> [u16; 2] {
+    let [a, b, c, d] = word.to_le_bytes();
+    [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])]
+}
+
+fn whole([low, high]: [u16; 2]) -> u32 {
+    let ([a, b], [c, d]) = (low.to_le_bytes(), high.to_le_bytes());
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn low_half(number: i64) -> u32 {
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+fn low_quarter(number: i64) -> u16 {
+    let [a, b, ..] = number.to_le_bytes();
+    u16::from_le_bytes([a, b])
+}
 
 /// A lease, and how many living keys are attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,25 +103,14 @@ pub enum Breach {
 }
 
 /// Follows all keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Chains {
-    secrets: [RandomState; 2],
-    lives: HashMap<Seen, Life, BuildHasherDefault<Taken>>,
+    lives: KeyTable<Life>,
     live_count: u64,
     lease_places: HashMap<i64, u32>,
     leases: Vec<LeaseUse>,
-}
-
-impl Default for Chains {
-    fn default() -> Self {
-        Self {
-            secrets: [RandomState::new(), RandomState::new()],
-            lives: HashMap::default(),
-            live_count: 0,
-            lease_places: HashMap::new(),
-            leases: Vec::new(),
-        }
-    }
+    /// The lease of the record before, and its place: records that share one come together.
+    last_lease: (i64, u32),
 }
 
 /// How a record stands to what came before it.
@@ -113,25 +125,13 @@ pub struct Step {
 impl Chains {
     /// Takes the next record; its key must not be empty.
     pub fn follow(&mut self, at: RevisionKey, record: &KeyValue<'_>) -> Step {
-        let seen = self.seen(record.key);
         let after = if at.is_tombstone {
             Life::DELETED
         } else {
-            Life {
-                // A living key is never told by a zero, whatever a damaged record says.
-                created: if record.create_revision == 0 { -1 } else { record.create_revision },
-                version: low_bits(record.version),
-                lease: self.lease_place(record.lease),
-            }
+            Life::new(record, self.lease_place(record.lease))
         };
         // One look into the table: it is far larger than any cache.
-        let before = match self.lives.entry(seen) {
-            Entry::Occupied(mut slot) => Some(slot.insert(after)),
-            Entry::Vacant(slot) => {
-                slot.insert(after);
-                None
-            }
-        };
+        let before = self.lives.insert(record.key, after);
         self.count(before, after);
         let own = if at.is_tombstone { check_tombstone(record) } else { check_put(at, record) };
         let chain = || check_chain(before, at, record).map(Breach::Chain);
@@ -165,25 +165,16 @@ impl Chains {
         leases
     }
 
-    fn seen(&self, key: &[u8]) -> Seen {
-        let [first, second] = self.secrets.each_ref().map(|secret| {
-            let mut hasher = secret.build_hasher();
-            hasher.write(key);
-            hasher.finish()
-        });
-        Seen(first, second)
-    }
-
     fn count(&mut self, before: Option<Life>, after: Life) {
-        if let Some(before) = before.filter(|life| life.created != 0) {
+        if let Some(before) = before.filter(Life::is_live) {
             self.live_count = self.live_count.saturating_sub(1);
-            if let Some(lease) = self.lease_at(before.lease) {
+            if let Some(lease) = self.lease_at(before.lease()) {
                 lease.live_keys = lease.live_keys.saturating_sub(1);
             }
         }
-        if after.created != 0 {
+        if after.is_live() {
             self.live_count = self.live_count.saturating_add(1);
-            if let Some(lease) = self.lease_at(after.lease) {
+            if let Some(lease) = self.lease_at(after.lease()) {
                 lease.live_keys = lease.live_keys.saturating_add(1);
             }
         }
@@ -198,17 +189,19 @@ impl Chains {
         if id == 0 {
             return 0;
         }
+        if self.last_lease.0 == id {
+            return self.last_lease.1;
+        }
         let leases = &mut self.leases;
-        *self.lease_places.entry(id).or_insert_with(|| {
+        let place = *self.lease_places.entry(id).or_insert_with(|| {
             let lease = Lease { id, ..Lease::default() };
             leases.push(LeaseUse { lease, live_keys: 0, is_there: false });
-            u32::try_from(leases.len()).unwrap_or(0)
-        })
+            // All ones mean something else.
+            u32::try_from(leases.len()).ok().filter(|place| *place != u32::MAX).unwrap_or(0)
+        });
+        self.last_lease = (id, place);
+        place
     }
-}
-
-fn low_bits(version: i64) -> u32 {
-    u32::try_from(version & i64::from(u32::MAX)).unwrap_or(0)
 }
 
 fn check_tombstone(record: &KeyValue<'_>) -> Option<Breach> {
@@ -243,23 +236,32 @@ fn check_put(at: RevisionKey, record: &KeyValue<'_>) -> Option<Breach> {
 
 fn check_chain(before: Option<Life>, at: RevisionKey, record: &KeyValue<'_>) -> Option<String> {
     let before = before?;
-    let is_live = before.created != 0;
-    match (is_live, at.is_tombstone) {
+    match (before.is_live(), at.is_tombstone) {
         (true, true) => None,
         (false, true) => Some("the key is deleted and was deleted before".into()),
         (false, false) if record.version == 1 => None,
         (false, false) => {
             Some(format!("the key was deleted and goes on with version {}", record.version))
         }
-        (true, false) if record.create_revision != before.created => Some(format!(
+        (true, false) if low_half(record.create_revision) != before.created() => Some(format!(
             "the key was created at {} and goes on as created at {} without being deleted",
-            before.created, record.create_revision
+            said(before.created(), at.revision.main),
+            record.create_revision
         )),
-        (true, false) if low_bits(record.version) != before.version.wrapping_add(1) => {
-            Some(format!("version {} does not follow version {}", record.version, before.version))
+        (true, false) if low_quarter(record.version) != before.version.wrapping_add(1) => {
+            let version = record.version;
+            Some(format!(
+                "version {version} does not follow version {}",
+                before.version_near(version)
+            ))
         }
         (true, false) => None,
     }
+}
+
+/// Says a create revision of which only the low half is known, where that is all of it.
+fn said(created: u32, now: i64) -> String {
+    if u32::try_from(now).is_ok() { created.to_string() } else { "another revision".into() }
 }
 
 #[cfg(test)]
@@ -356,7 +358,28 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_32_bytes() {
-        assert_eq!(std::mem::size_of::<(Seen, Life)>(), 32);
+    fn a_life_is_10_bytes() {
+        assert_eq!(std::mem::size_of::<Life>(), 10);
+    }
+
+    #[test]
+    fn large_numbers_are_followed() {
+        let mut chains = Chains::default();
+        let big = 1 << 32;
+        for version in 1..70_000 {
+            let record = put(b"a", big, big + version - 1, version);
+            assert_eq!(follow(&mut chains, &record).breach, None, "version {version}");
+        }
+        assert_eq!(chains.live_count(), 1);
+        let mut said = |record| match follow(&mut chains, &record).breach {
+            Some(Breach::Chain(said)) => said,
+            other => panic!("{other:?}"),
+        };
+        let text = said(put(b"a", big, big + 80_000, 70_002));
+        assert_eq!(text, "version 70002 does not follow version 69999");
+        let text = said(put(b"a", big, big + 80_001, 3));
+        assert_eq!(text, "version 3 does not follow version 4466");
+        let text = said(put(b"a", big + 7, big + 80_002, 4));
+        assert!(text.starts_with("the key was created at another revision and goes on"), "{text}");
     }
 }

@@ -23,6 +23,8 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
 pub mod chain;
+pub mod hash;
+pub mod key_table;
 pub mod log;
 pub mod members;
 pub mod peer_urls;

@@ -73,6 +73,12 @@ pub(crate) fn from_tar(path: &str, member: &str) -> Vec<u8> {
     panic!("{path} does not hold {member}");
 }
 
+/// Unpacks a `.tar.gz` fixture into a directory.
+pub(crate) fn unpack(path: &str, into: &Path) {
+    let packed = unzip(path);
+    tar::Archive::new(packed.as_slice()).unpack(into).expect(path);
+}
+
 /// Writes bytes as lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -9,7 +9,7 @@ use etcdkit::etcd::revision::Revision;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Rows, Sandbox, fixture, kubernetes, member, picture, sha256, skipped, snapshot, unzip,
+    Rows, Sandbox, fixture, kubernetes, member, picture, sha256, skipped, snapshot, unpack, unzip,
 };
 
 const RESTORE: &str = "snapshot restore s.db --data-dir out";
@@ -207,6 +207,31 @@ fn what_is_known_of_revisions_is_a_floor() {
     let report = sandbox.run(&line).expect(0, &[]).json();
     assert_eq!(revisions(&report), (296, 296));
     assert!(report["warnings"].to_string().contains("served again"));
+}
+
+#[test]
+fn a_dead_members_directory_is_evidence() {
+    for version in ["3.4", "3.5", "3.6", "3.7"] {
+        let sandbox = Sandbox::with(&snapshot(version));
+        unpack(&format!("etcd-{version}/killed-datadir.tar.gz"), &sandbox.path("dead"));
+        let line = format!("{RESTORE} --old-data-dir dead --dry-run -w json");
+        let before = picture(&sandbox.path("dead"));
+        let report = sandbox.run(&line).expect(0, &[]).json();
+        assert_eq!(picture(&sandbox.path("dead")), before, "{version}");
+        let known = report["revision"]["evidence"].as_array().unwrap();
+        let known = known.iter().find(|known| text(&known["source"]).contains("dead")).unwrap();
+        // It acknowledged revision 120; its database stands at 91, some 30 entries before.
+        let revision = known["revision"].as_i64().unwrap();
+        assert!((120..=130).contains(&revision), "{version}: {revision}");
+        let (old, new) = revisions(&report);
+        assert!(old == 91 && new > revision + 999_999_999, "{version}: {old} {new}");
+        // Half of it is half the evidence, and that is said.
+        sandbox.sh("rm -rf dead/member/wal").expect(0, &[]);
+        let report = sandbox.run(&line).expect(0, &["its log was not read"]).json();
+        assert!(report["warnings"].to_string().contains("its log was not read"), "{version}");
+        sandbox.sh("rm -rf dead/member").expect(0, &[]);
+        sandbox.run(&line).expect(9, &["no member/snap/db and no WAL"]);
+    }
 }
 
 fn note(snapshot: &[u8], highest: i64) -> Value {

@@ -3,24 +3,26 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::Options;
 use super::bump::Evidence;
+use super::{Options, old_data};
 use crate::format::sidecar::Sidecar;
-use crate::ops::Error;
 use crate::ops::examine::Examined;
+use crate::ops::{Error, Progress};
 
 /// Largest sidecar that is read, in bytes.
 const SIDECAR_BYTES_MAX: u64 = 1 << 20;
 
-/// Collects evidence from the flags, the note beside the snapshot and running members.
+/// Collects evidence from the flags, the note beside the snapshot, a dead member's data directory
+/// and running members.
 ///
 /// # Errors
-/// A flag's revision is impossible, or endpoints were given that this build cannot ask. A source
+/// A flag's revision is impossible, a data directory is in use or none, or endpoints were given that this build cannot ask. A source
 /// that gives nothing is no error: it is listed without a revision.
 pub(super) fn collect(
     options: &Options,
     examined: &Examined,
     warnings: &mut Vec<String>,
+    progress: &dyn Progress,
 ) -> Result<Vec<Evidence>, Error> {
     let mut all = Vec::new();
     if let Some(revision) = options.newest_revision {
@@ -31,6 +33,9 @@ pub(super) fn collect(
         all.push(Evidence { source, revision: Some(revision), note: None });
     }
     all.push(beside(&options.snapshot, examined, warnings));
+    if let Some(dir) = &options.old_data_dir {
+        all.push(old_data::evidence(dir, progress, warnings)?);
+    }
     all.extend(live(&options.endpoints, warnings)?);
     Ok(all)
 }

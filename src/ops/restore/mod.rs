@@ -20,6 +20,7 @@ pub mod bump;
 pub mod compat;
 pub mod evidence;
 pub mod identity;
+mod old_data;
 pub mod report;
 
 use std::os::unix::fs::MetadataExt;
@@ -115,7 +116,7 @@ pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     };
     let copy = place.as_ref().map(|place| &place.database);
     let examined = examine_and_copy(&options.snapshot, Level::Full, copy, progress)?;
-    let plan = plan(options, early, examined)?;
+    let plan = plan(options, early, examined, progress)?;
     steps.push(Step::since("verify", began));
     for warning in &plan.warnings {
         progress.note(&format!("warning: {warning}"));
@@ -185,7 +186,12 @@ impl Early {
     }
 }
 
-fn plan(options: &Options, early: Early, examined: Examined) -> Result<Plan, Error> {
+fn plan(
+    options: &Options,
+    early: Early,
+    examined: Examined,
+    progress: &dyn Progress,
+) -> Result<Plan, Error> {
     let Early { target, wal_dir, manifest, mut warnings } = early;
     gate(options, &examined, &mut warnings)?;
     let Some(rows) = &examined.rows else { return Err(status::damaged(&examined)) };
@@ -195,7 +201,7 @@ fn plan(options: &Options, early: Early, examined: Examined) -> Result<Plan, Err
         current: rows.current_revision,
         is_kubernetes: rows.is_kubernetes,
     };
-    let known = evidence::collect(options, &examined, &mut warnings)?;
+    let known = evidence::collect(options, &examined, &mut warnings, progress)?;
     let bump = bump::decide(&options.revision, inside, known.clone())?;
     // Hosts that are restored one by one must all be bumped by the same number.
     let shared = if bump.bump > 0 || options.revision.no_bump {
