@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/directory_cases.rs"]
+mod directory_cases;
 #[path = "support/json_document.rs"]
 mod json_document;
 #[path = "support/restore_cases.rs"]
 mod restore_cases;
+#[path = "support/rewrite_cases.rs"]
+mod rewrite_cases;
+#[path = "support/save_cases.rs"]
+mod save_cases;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;
@@ -58,7 +64,8 @@ fn help_works_for_every_command() {
         seen.insert(words.trim().to_owned());
     }
     let want = ["snapshot", "snapshot status", "snapshot verify", "snapshot restore", "demo"];
-    for command in want.iter().chain(&["version", "completions", "man"]) {
+    let more = ["snapshot compact", "snapshot seal", "hashkv", "defrag"];
+    for command in want.iter().chain(&more).chain(&["version", "completions", "man"]) {
         assert!(seen.contains(*command), "{command} is not in {seen:?}");
     }
     sandbox.run("help snapshot restore").expect(0, &["--accept-damaged"]);

@@ -14,12 +14,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use etcdkit::format::finding::{Code, Findings};
 use etcdkit::format::meta::{Meta, NO_FREELIST};
 use etcdkit::format::page::{BRANCH, BUCKET_FLAG, BucketHeader, FREELIST, Header, LEAF, Node};
 use etcdkit::ops::examine::{Examined, Level, Seal, examine};
 use etcdkit::ops::restore::{Options, restore};
 use etcdkit::ops::verify::{self, Verdict, judge};
-use etcdkit::ops::{ExitCode, Silent, status};
+use etcdkit::ops::{ExitCode, Silent, inspect, status};
 use etcdkit::{bolt, format};
 use support::{Rows, Sandbox, kubernetes, seal, sha256, skipped, snapshot};
 
@@ -358,6 +359,7 @@ fn look(sandbox: &Sandbox, variant: &Variant) -> Result<(Verdict, bool), String>
     if matches!(examined.seal, Seal::Broken { .. }) && strict.exit_code() != ExitCode::Damage {
         return Err(wrong("has a broken trailer and is not damaged"));
     }
+    inspected(&path, &examined).map_err(|what| wrong(&what))?;
     let options = Options {
         snapshot: path,
         data_dir: sandbox.path("out"),
@@ -386,6 +388,33 @@ fn look(sandbox: &Sandbox, variant: &Variant) -> Result<(Verdict, bool), String>
         return Err(wrong("is restored without force and not with it"));
     }
     Ok((strict, by_force))
+}
+
+/// Inspects a file: its bytes add up, and what cannot be read makes it partial.
+fn inspected(path: &Path, examined: &Examined) -> Result<(), String> {
+    let options = inspect::Options { path: path.to_owned(), depth: Some(2), top: 5 };
+    let report = match catch_unwind(AssertUnwindSafe(|| inspect::inspect(&options, &Silent))) {
+        Err(_) => return Err("panics while it is inspected".into()),
+        Ok(Err(error)) if examined.file.is_none() && error.code == ExitCode::Damage => {
+            return Ok(());
+        }
+        Ok(Err(error)) => return Err(format!("is not inspected: {error}")),
+        Ok(Ok(report)) => report,
+    };
+    if report.space.total() != examined.size_bytes {
+        return Err(format!("does not add up: {:?}", report.space));
+    }
+    let rows = examined.rows.as_ref().map(|rows| &rows.findings);
+    let is_unread = |rows: &Findings| rows.has(Code::RecordBytes) || rows.has(Code::RevisionKey);
+    let partial = !examined.tree_is_whole() || rows.is_some_and(is_unread);
+    if report.partial != partial {
+        return Err(format!("is partial: {}, and should be {partial}", report.partial));
+    }
+    let is_damage = report.exit_code() == ExitCode::Damage;
+    if (partial || examined.pages_damaged()) != is_damage {
+        return Err(format!("exits with {:?}", report.exit_code()));
+    }
+    Ok(())
 }
 
 fn body_is_whole(examined: &Examined) -> bool {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/inspect_cases.rs"]
+mod inspect_cases;
 mod support;
 
 use std::collections::BTreeMap;
@@ -15,10 +17,15 @@ use etcdkit::etcd::revision::RevisionKey;
 use etcdkit::etcd::rows::{Lease, Role};
 use etcdkit::etcd::survey::Report;
 use etcdkit::ops::examine::{Examined, Level, Seal, examine};
+use etcdkit::ops::hashkv::hashkv;
+use etcdkit::ops::save::{self, Options, Report as Saved};
 use etcdkit::ops::verify::{Verdict, judge};
 use etcdkit::ops::{Silent, status};
 use serde_json::{Value, json};
-use support::{Rows, Sandbox, VERSIONS, base64, fixture, from_tar, json_fixture, snapshot, unzip};
+use support::dead::unpack;
+use support::{
+    Rows, Sandbox, VERSIONS, base64, fixture, from_tar, json_fixture, picture, snapshot, unzip,
+};
 
 /// Every snapshot and database among the fixtures, and what newest etcdutl printed of it.
 fn all() -> Vec<(String, Vec<u8>, Option<Value>)> {
@@ -386,5 +393,127 @@ fn leases_decode_with_their_keys() {
     for (key, value) in leases {
         let lease = Lease::decode(key, value).unwrap();
         assert_eq!((lease.unknown_field, lease.ttl_s > 0), (None, true));
+    }
+}
+
+#[test]
+fn hashkv_equals_the_servers() {
+    let mut compared = 0;
+    for (name, bytes, _) in all() {
+        let folder = if name.starts_with("etcd-") { name.clone() } else { "k8s-1.34".into() };
+        let files = match name.as_str() {
+            "before-incident" | "after-incident" => vec![format!("{folder}/{name}.hashkv.json")],
+            _ if name.starts_with("etcd-") => {
+                vec![format!("{folder}/hashkv.json"), format!("{folder}/hashkv.by-3.7.json")]
+            }
+            _ => continue,
+        };
+        let sandbox = Sandbox::with(&bytes);
+        let ours = hashkv(&sandbox.path("s.db"), 0, &Silent).unwrap();
+        for file in files {
+            let said = json_fixture(&file);
+            // etcdctl prints a list of answers, etcdutl one figure.
+            let said = if said.is_array() { &said[0]["HashKV"] } else { &said };
+            let either = |one: &str, other: &str| said.get(one).or(said.get(other)).cloned();
+            assert_eq!(Some(json!(ours.hash)), either("hash", "hash"), "{file}");
+            let compact = either("compact_revision", "compactRevision").unwrap_or(json!(0));
+            assert_eq!(json!(ours.compact_revision), compact, "{file}");
+            let at = either("hash_revision", "hashRevision");
+            let at = at.unwrap_or_else(|| said["header"]["revision"].clone());
+            assert_eq!(json!(ours.hash_revision), at, "{file}");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 10);
+}
+
+/// Saves a fixture's data directory; returns the report and the snapshot.
+fn save_dead(sandbox: &Sandbox, archive: &str, name: &str) -> (Saved, Vec<u8>) {
+    let data_dir = unpack(sandbox, archive, name);
+    let before = picture(&data_dir);
+    let options = Options {
+        output: sandbox.path(&format!("{name}.db")),
+        data_dir: data_dir.clone(),
+        wal_dir: None,
+        dry_run: false,
+        audit_log: sandbox.path("audit.jsonl"),
+    };
+    let report = save::save(&options, &Silent).expect(archive);
+    assert_eq!(picture(&data_dir), before, "{archive}");
+    let bytes = fs::read(&options.output).unwrap();
+    let examined = examine(&options.output, Level::Full, &Silent).unwrap();
+    let verified = judge(&examined, false);
+    assert_eq!(verified.verdict, Verdict::Good, "{:?}", examined.all_findings().kept());
+    let note = fs::read(sandbox.path(&format!("{name}.db.json"))).unwrap();
+    let note = etcdkit::format::sidecar::Sidecar::decode(&note).unwrap();
+    assert_eq!(note.sha256, examined.sha256);
+    assert_eq!(i64::try_from(note.revision).unwrap(), report.revision);
+    (report, bytes)
+}
+
+fn living_of(answer: &Value) -> BTreeMap<Vec<u8>, Living> {
+    let text = |value: &Value| base64(value.as_str().unwrap_or_default());
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let living = answer["kvs"].as_array().unwrap().iter().map(|kv| {
+        let living = Living {
+            create_revision: number(&kv["create_revision"]),
+            mod_revision: number(&kv["mod_revision"]),
+            version: number(&kv["version"]),
+            value: text(&kv["value"]),
+            lease: number(&kv["lease"]),
+        };
+        (text(&kv["key"]), living)
+    });
+    living.collect()
+}
+
+#[test]
+fn a_killed_members_snapshot_holds_what_was_acknowledged() {
+    for version in VERSIONS {
+        let sandbox = Sandbox::new();
+        let archive = format!("etcd-{version}/killed-datadir.tar.gz");
+        let (report, bytes) = save_dead(&sandbox, &archive, "killed");
+        let answer = json_fixture(&format!("etcd-{version}/keys-at-kill.json"));
+        assert_eq!(report.revision, answer["header"]["revision"], "{version}");
+        assert_eq!(living(&bytes), living_of(&answer), "{version}");
+        let answer = json_fixture(&format!("etcd-{version}/leases-at-kill.json"));
+        let leases = answer["leases"].as_array().unwrap();
+        let mut want: Vec<i64> = leases.iter().map(|lease| lease["id"].as_i64().unwrap()).collect();
+        want.sort_unstable();
+        let rows = Rows::read(&bytes);
+        let leases = &rows.buckets[&vec![b"lease".to_vec()]];
+        let of = |(key, value): (&Vec<u8>, &Vec<u8>)| Lease::decode(key, value).unwrap().id;
+        assert_eq!(leases.iter().map(of).collect::<Vec<_>>(), want, "{version}");
+        assert_eq!(report.log.counted, "sole_voter");
+        assert_eq!((report.log.index, report.log.left_out), (report.log.last_index, 0));
+        assert!(report.log.entries > 0 && report.log.refused.is_empty());
+        assert_eq!(rows.get("meta", b"term").is_some(), version != "3.4");
+        assert_eq!(report.warnings, [""; 0], "{version}");
+    }
+}
+
+#[test]
+fn members_that_died_together_agree_as_far_as_each_goes() {
+    let sandbox = Sandbox::new();
+    let answer = json_fixture("etcd-3.6-three-members/keys.json");
+    let mut all: Vec<(i64, support::Bucket)> = Vec::new();
+    for name in ["m1", "m2", "m3"] {
+        let archive = format!("etcd-3.6-three-members/{name}.tar.gz");
+        let (report, bytes) = save_dead(&sandbox, &archive, name);
+        assert_eq!((report.member_name.as_str(), report.log.counted), (name, "committed"));
+        assert!(report.revision > report.log.from_revision, "{name}");
+        // The last put is in every log, and no member was told any more that it is committed.
+        let left_out = i64::try_from(report.log.left_out).unwrap();
+        assert_eq!(report.revision + left_out, answer["header"]["revision"], "{name}");
+        assert_eq!(report.warnings.len(), 1, "{:?}", report.warnings);
+        let rows = Rows::read(&bytes);
+        all.push((report.revision, rows.buckets[&vec![b"key".to_vec()]].clone()));
+    }
+    all.sort_by_key(|(revision, _)| *revision);
+    let (_, longest) = all.last().unwrap();
+    for (revision, rows) in &all {
+        let shared: support::Bucket =
+            longest.iter().take(rows.len()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(*rows, shared, "at revision {revision}");
     }
 }

@@ -19,14 +19,20 @@ mod boots;
 mod clusters;
 #[path = "interop/damage.rs"]
 mod damage;
+#[path = "interop/directories.rs"]
+mod directories;
 #[path = "interop/edited.rs"]
 mod edited;
 #[path = "interop/equals.rs"]
 mod equals;
 #[path = "interop/files.rs"]
 mod files;
+#[path = "interop/hashes.rs"]
+mod hashes;
 #[path = "interop/random.rs"]
 mod random;
+#[path = "interop/replays.rs"]
+mod replays;
 #[path = "interop/running.rs"]
 mod running;
 #[path = "interop/together.rs"]

@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/power_cases.rs"]
+mod power_cases;
+#[path = "support/power_loss.rs"]
+mod power_loss;
 mod support;
 
 use std::collections::BTreeMap;

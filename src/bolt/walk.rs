@@ -69,6 +69,18 @@ impl Visit for Ignore {
     fn entry(&mut self, _: &At<'_>, _: &[u8], _: &[u8]) {}
 }
 
+/// Whole pages that hold no rows, each counted once, so that with the tree's, the freelist's and
+/// the metas they are all pages below the high-water mark that the file has whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Free, and not in use in spite of it.
+    pub free: u64,
+    /// Neither in use nor free.
+    pub leaked: u64,
+    /// Referenced, and no page of a tree.
+    pub unusable: u64,
+}
+
 /// What a walk counted and found.
 #[derive(Debug, Default)]
 pub struct Walk {
@@ -80,10 +92,14 @@ pub struct Walk {
     pub leaf_pages: u64,
     /// Pages that belong to a larger one before them.
     pub overflow_pages: u64,
+    /// Those of them that belong to a branch.
+    pub branch_overflow_pages: u64,
     /// Pages that hold nothing: from the freelist, or those that the tree does not reach.
     pub free_pages: u64,
     /// Pages of the freelist itself.
     pub freelist_pages: u64,
+    /// How every other page is used.
+    pub others: Others,
     /// Buckets, inline ones included.
     pub buckets: u64,
     /// Buckets stored inside their parent's page.
@@ -245,7 +261,12 @@ impl Walker<'_> {
             }
         }
         self.entered = self.entered.saturating_add(1);
-        self.out.overflow_pages = self.out.overflow_pages.saturating_add(span.saturating_sub(1));
+        let overflow = span.saturating_sub(1);
+        self.out.overflow_pages = self.out.overflow_pages.saturating_add(overflow);
+        if !page.is_leaf() {
+            let pages = &mut self.out.branch_overflow_pages;
+            *pages = pages.saturating_add(overflow);
+        }
         self.out.depth = self.out.depth.max(self.frames.len().saturating_add(1));
         let kind =
             if page.is_leaf() { &mut self.out.leaf_pages } else { &mut self.out.branch_pages };
@@ -531,10 +552,23 @@ impl Walker<'_> {
             return;
         }
         let end = self.file.page_count();
+        let size = u64::from(self.file.meta.page_size);
+        let whole = self.file.source.len().checked_div(size).unwrap_or(0);
         let stored = self.file.meta.freelist != meta::NO_FREELIST;
         let mut run: Option<u64> = None;
+        let mut reached = 0_u64;
         for id in 2..=end {
-            let loose = id < end && !self.reached.get(id) && !self.freed.get(id);
+            let (is_reached, is_freed) = (self.reached.get(id), self.freed.get(id));
+            let loose = id < end && !is_reached && !is_freed;
+            if id < end.min(whole) {
+                let others = &mut self.out.others;
+                let count = match (is_reached, is_freed || !stored) {
+                    (true, _) => &mut reached,
+                    (false, true) => &mut others.free,
+                    (false, false) => &mut others.leaked,
+                };
+                *count = count.saturating_add(1);
+            }
             if loose && !stored {
                 self.out.free_pages = self.out.free_pages.saturating_add(1);
                 continue;
@@ -554,6 +588,14 @@ impl Walker<'_> {
                 _ => {}
             }
         }
+        let used = [
+            self.out.branch_pages,
+            self.out.leaf_pages,
+            self.out.overflow_pages,
+            self.out.freelist_pages,
+        ];
+        let used = used.into_iter().fold(0, u64::saturating_add);
+        self.out.others.unusable = reached.saturating_sub(used);
     }
 
     fn place(&self, page: u64) -> Place {

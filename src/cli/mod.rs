@@ -4,9 +4,14 @@
 //! value and nothing else, and every line on stderr is JSON. A reader that closes the pipe early
 //! is no error.
 
+mod directory;
 mod extras;
+mod hashkv;
+mod inspect;
 mod output;
 mod restore;
+mod rewrite;
+mod save;
 mod snapshot;
 mod terminal;
 
@@ -70,9 +75,13 @@ impl Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check, describe and restore snapshots
+    /// Save, check, describe and restore snapshots
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Print the hash of all records that a server gives after a start, as etcdutl does
+    Hashkv(hashkv::Args),
+    /// Pack the database of a stopped member
+    Defrag(rewrite::Defrag),
     /// Show the whole story in a temporary directory, with nothing else installed
     Demo,
     /// Print the version
@@ -115,6 +124,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let write_out = global.write_out;
     let outcome = match cli.command {
         Command::Snapshot(command) => snapshot::run(&global, command),
+        Command::Hashkv(args) => hashkv::run(&global, &args),
+        Command::Defrag(args) => rewrite::run_defrag(&global, args),
         Command::Demo => extras::demo(&global),
         Command::Version => extras::version(&global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),

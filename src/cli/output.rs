@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::ValueEnum;
+use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
 use serde_json::{Value, json};
 
 use crate::format::finding::{Finding, Findings, Severity, bucket_text, bytes_text};
@@ -47,6 +48,13 @@ fn fields(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
             .try_for_each(|(index, value)| fields(out, &below(&index.to_string()), value)),
         other => writeln!(out, "\"{name}\" : {other}"),
     }
+}
+
+/// Makes an empty table.
+pub(super) fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_FULL_CONDENSED);
+    table
 }
 
 /// Prints lines to stdout.
@@ -100,6 +108,10 @@ pub(super) fn finding_lines(finding: &Finding) -> Vec<String> {
     let mut lines = vec![format!("{} {severity}: {}", finding.code.id(), finding.detail)];
     let place = &finding.place;
     let mut at = Vec::new();
+    if let Some(file) = &place.file {
+        // A name may hold anything.
+        at.push(bytes_text(file.as_bytes()));
+    }
     if let Some(page) = place.page {
         at.push(format!("page {page}"));
     }

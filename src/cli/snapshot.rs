@@ -1,38 +1,51 @@
-//! `snapshot status|verify|restore`.
+//! `snapshot status|verify`, and the words of the other snapshot commands.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
+use comfy_table::Table;
 use serde_json::{Value, json};
 
-use super::output::{self, WriteOut};
+use super::directory;
+use super::output::{self, WriteOut, table};
 use super::restore::{self, Restore};
+use super::save::{self, Save};
 use super::terminal::Terminal;
-use super::{Global, Outcome};
+use super::{Global, Outcome, inspect, rewrite};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
-use crate::ops::{ExitCode, status, verify};
+use crate::ops::{Error, ExitCode, status, verify, verify_dir};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    /// Save a dead member's data as a snapshot, what only its log holds included
+    Save(Save),
     /// Show a snapshot's figures, as etcdutl does, and what else is in it
     Status {
         /// The snapshot file
         file: PathBuf,
     },
-    /// Check whether snapshots can be relied on: trailer, every page, every record
+    /// Check whether snapshots or data directories can be relied on: every page, record and entry
     Verify(Verify),
+    /// Show what takes the room in a database, and what would give it back
+    Inspect(inspect::Inspect),
     /// Restore a snapshot into a new data directory
     Restore(Box<Restore>),
+    /// Write the snapshot that a compaction at a revision would leave
+    Compact(rewrite::Compact),
+    /// Check a database whole and write it as a snapshot with a fresh trailer
+    Seal(rewrite::Seal),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    /// The snapshot files
-    #[arg(required = true, value_name = "FILE")]
+    /// The snapshot files, or data directories of members that do not run
+    #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
+    /// Where the WAL of a data directory is, when it is not in it
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
     /// How much to check
     #[arg(long, value_enum, default_value_t = CheckLevel::Full)]
     level: CheckLevel,
@@ -51,8 +64,12 @@ enum CheckLevel {
 
 pub(super) fn run(global: &Global, command: Command) -> Outcome {
     match command {
+        Command::Save(args) => save::run(global, args),
         Command::Status { file } => run_status(global, &file),
         Command::Verify(args) => run_verify(global, &args),
+        Command::Compact(args) => rewrite::run_compact(global, args),
+        Command::Seal(args) => rewrite::run_seal(global, args),
+        Command::Inspect(args) => inspect::run(global, args),
         Command::Restore(args) => restore::run(global, *args),
     }
 }
@@ -126,12 +143,6 @@ fn si_size(bytes: u64) -> String {
     format!("{} {name}", whole + u128::from(up))
 }
 
-fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(ASCII_FULL_CONDENSED);
-    table
-}
-
 fn details(report: &Value) -> Table {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -193,71 +204,125 @@ fn run_verify(global: &Global, args: &Verify) -> Outcome {
         CheckLevel::Quick => Level::Quick,
         CheckLevel::Full => Level::Full,
     };
+    let is_directory = |path: &&PathBuf| path.is_dir();
+    if args.wal_dir.is_some() && args.files.iter().filter(is_directory).count() != 1 {
+        return Err(Error::usage("--wal-dir belongs to one data directory").into());
+    }
     let mut worst = ExitCode::Ok;
-    let mut files = Vec::new();
-    let mut single = None;
+    let (mut files, mut directories) = (Vec::new(), Vec::new());
     for path in &args.files {
-        let examined = match examine::examine(path, level, &terminal) {
-            Ok(examined) => examined,
+        let is_directory = path.is_dir();
+        let verified = if is_directory {
+            verify_directory(path, args.wal_dir.as_deref(), level, &terminal)
+        } else {
+            verify_file(path, level, args.skip_hash_check, &terminal)
+        };
+        terminal.clear();
+        let reports = if is_directory { &mut directories } else { &mut files };
+        match verified {
+            Ok((code, report, lines)) => {
+                worst = worse(worst, code);
+                if global.write_out == WriteOut::Simple {
+                    output::print_lines(&lines)?;
+                }
+                reports.push(report);
+            }
             Err(error) if args.files.len() == 1 || error.code == ExitCode::Interrupted => {
                 return Err(error.into());
             }
             Err(error) => {
                 worst = worse(worst, error.code);
-                files.push(json!({
-                    "file": path.display().to_string(),
+                reports.push(json!({
+                    if is_directory { "directory" } else { "file" }: path.display().to_string(),
                     "verdict": "unread",
                     "error": error.message,
                 }));
                 if global.write_out != WriteOut::Json {
                     output::print_error(&error, global.write_out);
                 }
-                continue;
             }
-        };
-        terminal.clear();
-        let verified = verify::judge(&examined, args.skip_hash_check);
-        worst = worse(worst, verified.verdict.exit_code());
-        let report = verify::report(&examined, &verified);
-        match global.write_out {
-            WriteOut::Simple => {
-                let mut lines = vec![verdict_line(&report)];
-                lines.extend(
-                    output::findings_lines(&examined.all_findings())
-                        .into_iter()
-                        .map(|line| format!("  {line}")),
-                );
-                lines.extend(advice(&verified, path).map(|line| format!("  next: {line}")));
-                output::print_lines(&lines)?;
-            }
-            WriteOut::Table | WriteOut::Fields | WriteOut::Json => {}
         }
-        single = Some(report.clone());
-        files.push(report);
     }
-    let whole = json!({ "version": 1, "files": files });
-    match global.write_out {
-        WriteOut::Json => output::print_json(&whole)?,
-        WriteOut::Fields => {
-            output::print_fields(single.as_ref().filter(|_| files.len() == 1).unwrap_or(&whole))?
-        }
-        WriteOut::Table => {
-            let mut table = table();
-            table.set_header([
-                "FILE", "VERDICT", "TRAILER", "PAGES", "RECORDS", "REVISION", "FINDINGS",
-            ]);
-            for file in &files {
-                let word = |key: &str| file[key].as_str().unwrap_or("-").to_owned();
-                let revision = file["revision"].as_i64().map_or("-".into(), |r| r.to_string());
-                let findings = file["findings"].as_array().map_or(0, Vec::len).to_string();
-                let words = ["file", "verdict", "trailer", "pages", "records"].map(word);
-                table.add_row(words.into_iter().chain([revision, findings]));
-            }
-            output::print_lines(&[table.to_string()])?;
-        }
-        WriteOut::Simple => {}
-    }
+    print_verified(global, files, directories)?;
     Ok(worst)
+}
+
+/// What a path came out as: exit code, JSON, and lines for people.
+type Verified = Result<(ExitCode, Value, Vec<String>), Error>;
+
+fn verify_file(
+    path: &std::path::Path,
+    level: Level,
+    without_trailer: bool,
+    terminal: &Terminal,
+) -> Verified {
+    let examined = examine::examine(path, level, terminal)?;
+    let verified = verify::judge(&examined, without_trailer);
+    let report = verify::report(&examined, &verified);
+    let mut lines = vec![verdict_line(&report)];
+    let findings = output::findings_lines(&examined.all_findings());
+    lines.extend(findings.into_iter().map(|line| format!("  {line}")));
+    lines.extend(advice(&verified, path).map(|line| format!("  next: {line}")));
+    Ok((verified.verdict.exit_code(), report, lines))
+}
+
+fn verify_directory(
+    path: &std::path::Path,
+    wal_dir: Option<&std::path::Path>,
+    level: Level,
+    terminal: &Terminal,
+) -> Verified {
+    let verified = verify_dir::verify(path, wal_dir, level, terminal)?;
+    let report = verified.report();
+    let lines = directory::lines(&verified, &report);
+    Ok((verified.verdict.exit_code(), report, lines))
+}
+
+fn print_verified(global: &Global, files: Vec<Value>, directories: Vec<Value>) -> io::Result<()> {
+    match global.write_out {
+        WriteOut::Simple => Ok(()),
+        WriteOut::Table => {
+            let mut tables = Vec::new();
+            if !files.is_empty() {
+                tables.push(files_table(&files).to_string());
+            }
+            if !directories.is_empty() {
+                let mut table = table();
+                table.set_header(directory::HEADER);
+                directories.iter().for_each(|report| {
+                    table.add_row(directory::cells(report));
+                });
+                tables.push(table.to_string());
+            }
+            output::print_lines(&tables)
+        }
+        WriteOut::Json | WriteOut::Fields => {
+            let mut one = files.iter().chain(&directories);
+            let single = one.next().filter(|_| one.next().is_none()).cloned();
+            let mut whole = json!({ "version": 1, "files": files });
+            if let (false, Some(map)) = (directories.is_empty(), whole.as_object_mut()) {
+                map.insert("directories".into(), json!(directories));
+            }
+            match global.write_out {
+                WriteOut::Json => output::print_json(&whole),
+                _ => output::print_fields(single.as_ref().unwrap_or(&whole)),
+            }
+        }
+    }
+}
+
+fn files_table(files: &[Value]) -> Table {
+    let mut table = table();
+    let header = ["FILE", "VERDICT", "TRAILER", "PAGES", "RECORDS", "REVISION", "FINDINGS"];
+    table.set_header(header);
+    for file in files {
+        let word = |key: &str| file[key].as_str().unwrap_or("-").to_owned();
+        let revision = file["revision"].as_i64().map_or("-".into(), |r| r.to_string());
+        let findings = file["findings"].as_array().map_or(0, Vec::len).to_string();
+        let words = ["file", "verdict", "trailer", "pages", "records"].map(word);
+        table.add_row(words.into_iter().chain([revision, findings]));
+    }
+    table
 }
 
 /// Damage wins over everything, then refusals, then what could not be read.

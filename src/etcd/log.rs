@@ -90,9 +90,10 @@ pub enum Tail {
 }
 
 /// What a server does that opens the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Opening {
     /// It reads the log as it is.
+    #[default]
     AsIs,
     /// It keeps a copy of the last segment as `.broken`, cuts the segment at [`Log::end`], and
     /// reads the log.
@@ -127,8 +128,11 @@ pub struct Log {
     pub end: Position,
     /// How the log ends.
     pub tail: Tail,
-    /// What a server does with it, before it looks at anything else.
+    /// What etcd 3.7 does with it, before it looks at anything else.
     pub opening: Opening,
+    /// The same of earlier versions, which also cut the log before a record that ends inside one
+    /// of its fields, and so lose what follows.
+    pub opening_before_3_7: Opening,
     /// What is wrong or worth knowing. `place.file` is a segment's name.
     pub findings: Findings,
     cuts: Vec<scan::Cut>,

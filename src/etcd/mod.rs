@@ -2,7 +2,7 @@
 //!
 //! It owns names, codecs and rules of etcd's storage: revisions, records, members, leases, alarms,
 //! auth, versions, a member's log, and the log that a restored member starts from. It writes
-//! nothing and reads no clock; only [`log`] reads files. It never decides what to do about damage,
+//! nothing and reads no clock; only [`log`] and [`data_dir`] read files. It never decides what to do about damage,
 //! and it never prints a value of a key.
 //!
 //! 1. A row that cannot be read, or that no known etcd writes, is a finding and never dropped.
@@ -22,13 +22,17 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+pub mod apply;
 pub mod chain;
+pub mod data_dir;
 pub mod hash;
 pub mod key_table;
 pub mod log;
 pub mod members;
 pub mod peer_urls;
 pub mod record;
+pub mod replay;
+pub mod request;
 pub mod restore_log;
 pub mod revision;
 pub mod rows;

@@ -141,6 +141,30 @@ codes! {
     WalHead = "WAL019" Warning "a segment does not begin with a checksum record";
     WalSnapshotVoid = "WAL020" Info "a snapshot record is above the commit index and counts for nothing";
     WalLimit = "WAL021" Error "a log holds more of a kind than any etcd writes";
+    DirDatabaseMissing = "DIR001" Error "there is a log, but no database";
+    DirLogMissing = "DIR002" Error "there is a database, but no log";
+    DirSnapshotAhead = "DIR003" Error "the newest snapshot is ahead of the database";
+    DirDatabaseAhead = "DIR004" Error "the database is ahead of the log";
+    DirReplay = "DIR005" Info "the log holds entries that are not in the database yet";
+    DirSnapMissing = "DIR006" Warning
+        "the newest snapshot record has no snapshot file, which etcd up to 3.6 needs";
+    DirSnapBroken = "DIR007" Warning "a snapshot file cannot be read; a server sets it aside";
+    DirSnapOrphan = "DIR008" Info "a snapshot file without a record in the log that counts";
+    DirLeftover = "DIR009" Info "a file that a server left behind";
+    DirDefragLeftover = "DIR010" Warning "a file that a killed defrag left behind";
+    DirStray = "DIR011" Warning "a file or folder that is not a member's";
+    DirProxy = "DIR012" Error "folders `member` and `proxy` lie side by side";
+    DirMode = "DIR013" Warning "others may read or write what only the server should";
+    DirSelfUnknown = "DIR014" Warning "the member is not among the members of its own database";
+    DirSelfRemoved = "DIR015" Error "the member was removed from its cluster";
+    DirMembersDiffer = "DIR016" Warning
+        "database and log name different members, even after what is to be replayed";
+    DirV2Members = "DIR017" Warning
+        "the snapshot file does not name the member, which etcd up to 3.5 needs";
+    DirV2Requests = "DIR018" Warning
+        "the log holds requests of the v2 API after its last snapshot, which etcd 3.7 cannot read";
+    DirVersionReplay = "DIR019" Info "the log holds another cluster version than the database";
+    DirV2Data = "DIR020" Warning "there are keys or users of the v2 API, which no server from 3.6 has";
 }
 
 impl Code {

@@ -7,9 +7,13 @@
 //! | 2.2.1 | message | who votes |
 //! | 2.2.2, 2.2.3 | uint64 | index and term of the last entry that is covered |
 //!
-//! The data is the v2 store as JSON, which etcd 3.4 and 3.5 read their members from.
+//! The data is the v2 store as JSON ([`V2Store`]).
 //!
 //! Source: etcd `snap.Snapshotter.save` and `Read`, `snappb`, `raftpb.Snapshot`; 3.5.35, 3.6.16.
+
+mod v2_store;
+
+pub use v2_store::{V2Member, V2Store};
 
 use super::wal::{ConfState, decode_conf_state, parse_pair_name};
 use super::{Error, pb};

@@ -141,9 +141,15 @@ impl Examined {
         let open = self.file.as_ref().and_then(|file| file.source().file());
         let now = open.and_then(|file| file.metadata().ok()).map(|meta| Stamp::of(&meta));
         if now.is_some_and(|now| now != self.stamp) {
-            return Err(changed(&self.path));
+            return Err(self.changed());
         }
         Ok(())
+    }
+
+    /// Makes the error of a file that somebody wrote to meanwhile.
+    #[must_use]
+    pub fn changed(&self) -> Error {
+        changed(&self.path)
     }
 }
 

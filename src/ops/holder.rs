@@ -1,7 +1,8 @@
 //! Who holds a lock: bbolt's flock on a db file, and etcd's record locks on WAL segments.
 //!
 //! A lock that is held is named at once and never waited for. The holder's pid comes from
-//! `/proc/locks`; where that cannot be read the lock is still reported.
+//! `/proc/locks`, and for locks of open files, which have none there, from who has the file open;
+//! where that cannot be read the lock is still reported.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -22,6 +23,44 @@ pub fn share(file: &File, path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Takes the exclusive lock that a writer of a bbolt file takes, without waiting.
+///
+/// # Errors
+/// [`ExitCode::InUse`] when somebody has the file, naming the process; the file system knows no
+/// locks, so that nobody can tell.
+pub fn own(file: &File, path: &Path) -> Result<(), Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(in_use(file, path)),
+        Err(TryLockError::Error(error)) => Err(Error::io(&error, "lock", path)),
+    }
+}
+
+/// Finds another process that has a file open, whatever its name is now, locked or not.
+///
+/// bbolt opens a file and then tries its lock again and again, so a server that waits for one is
+/// found by this alone. Only processes that `/proc` shows to us are seen.
+#[must_use]
+pub fn with_open(file: &File) -> Option<String> {
+    let meta = file.metadata().ok()?;
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut others = processes.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.chars().all(|c| c.is_ascii_digit()) && name != own.as_str()
+    });
+    let other = others.find(|entry| {
+        let open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        open.into_iter().any(|fd| {
+            let there = fs::metadata(fd.path());
+            there.is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
+        })
+    })?;
+    let name = fs::read_to_string(other.path().join("comm")).unwrap_or_default();
+    Some(format!("process {} ({})", other.file_name().to_string_lossy(), name.trim()))
+}
+
 /// Makes the error that names the holder of a file's lock.
 #[must_use]
 pub fn in_use(file: &File, path: &Path) -> Error {
@@ -33,26 +72,56 @@ pub fn in_use(file: &File, path: &Path) -> Error {
 }
 
 /// Finds who has a member directory open: its db or any of its WAL segments.
-///
-/// The db's lock is tried, since `/proc/locks` hides what other pid namespaces hold (a container
-/// on the same host path); it serves to name the holder, and to find locks on WAL segments.
 #[must_use]
 pub fn of_member_dir(member: &Path) -> Option<String> {
+    of_member(member, &member.join("wal"))
+}
+
+/// The same of a member whose WAL is in a directory of its own.
+///
+/// The locks themselves are tried, since `/proc/locks` hides what other pid namespaces hold (a
+/// container on the same host path); it serves to name the holder.
+#[must_use]
+pub fn of_member(member: &Path, wal_dir: &Path) -> Option<String> {
     let db = member.join("snap").join("db");
-    if let Ok(file) = File::open(&db)
-        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-    {
-        let who = file.metadata().ok().and_then(|meta| find(meta.dev(), meta.ino()));
-        return Some(who.unwrap_or_else(|| "another process".into()));
-    }
-    let mut files = vec![db];
-    if let Ok(entries) = fs::read_dir(member.join("wal")) {
-        files.extend(entries.flatten().map(|entry| entry.path()));
-    }
-    files.iter().find_map(|path| {
+    let who = |path: &Path| {
         let meta = fs::metadata(path).ok()?;
         find(meta.dev(), meta.ino())
-    })
+    };
+    let unnamed = || Some("another process".to_owned());
+    if let Some(file) = open_regular(&db)
+        && matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    {
+        return who(&db).or_else(unnamed);
+    }
+    let mut files = vec![db];
+    if let Ok(entries) = fs::read_dir(wal_dir) {
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    let locked = files.iter().find(|path| has_record_lock(path));
+    locked
+        .map_or_else(|| files.iter().find_map(|path| who(path)), |path| who(path).or_else(unnamed))
+}
+
+/// Opens a file, but not a pipe or a device, where opening may wait or act.
+fn open_regular(path: &Path) -> Option<File> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    File::open(path).ok()
+}
+
+/// Tries a record lock, which those of open files, as etcd takes them, stand in the way of.
+fn has_record_lock(path: &Path) -> bool {
+    use rustix::fs::{FlockOperation, fcntl_lock};
+    use rustix::io::Errno;
+    let Some(file) = open_regular(path) else { return false };
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            // Closing the file would do the same.
+            let _ = fcntl_lock(&file, FlockOperation::NonBlockingUnlock);
+            false
+        }
+        Err(errno) => [Errno::AGAIN, Errno::ACCESS].contains(&errno),
+    }
 }
 
 /// Looks a lock up in `/proc/locks`: `1: FLOCK ADVISORY WRITE 123 08:01:456 0 EOF`.
@@ -69,8 +138,26 @@ fn find(dev: u64, inode: u64) -> Option<String> {
     let pid: i64 = words.get(at.checked_sub(1)?)?.parse().ok()?;
     // Locks that belong to an open file and not to a process have pid -1.
     if pid <= 0 {
-        return Some("another process".into());
+        return Some(who_opened(dev, inode).unwrap_or_else(|| "another process".into()));
     }
+    Some(process(pid))
+}
+
+/// Looks for another process that has a file open.
+fn who_opened(dev: u64, inode: u64) -> Option<String> {
+    let own = i64::from(std::process::id());
+    let pids = fs::read_dir("/proc").ok()?.flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let has_it = |pid: &i64| {
+        let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        // Looked at through the link, which leads to the file even when it was renamed.
+        let mut metas = files.flatten().filter_map(|file| fs::metadata(file.path()).ok());
+        metas.any(|meta| (meta.dev(), meta.ino()) == (dev, inode))
+    };
+    pids.filter(|pid| *pid != own).find(has_it).map(process)
+}
+
+fn process(pid: i64) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(format!("process {pid} ({})", name.trim()))
+    format!("process {pid} ({})", name.trim())
 }

@@ -7,19 +7,26 @@
 
 pub mod audit;
 pub mod clock;
+pub mod defrag;
 pub mod demo;
 pub mod digest;
 pub mod disk;
 pub mod examine;
 pub mod exit;
+pub mod hashkv;
 pub mod holder;
+pub mod inspect;
 pub mod new_file;
 pub mod progress;
 pub mod restore;
+pub mod rewrite;
+pub mod save;
 pub mod stage;
 pub mod status;
 pub mod subject;
+pub mod tail;
 pub mod verify;
+pub mod verify_dir;
 
 use std::fmt;
 use std::path::Path;

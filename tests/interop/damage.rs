@@ -7,28 +7,11 @@ use etcdkit::bolt::walk::{Ignore, walk};
 use etcdkit::format::meta::{META_END, Meta};
 use serde_json::Value;
 
-use crate::programs::real;
+use crate::programs::{Dice, real};
 use crate::support::{Sandbox, kubernetes, snapshot};
 
 /// Variants of one file.
 const VARIANTS: usize = 80;
-
-/// Numbers that look random and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below a limit.
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit.max(1) as u64).expect("a small number")
-    }
-}
 
 /// Pages of a whole file that are in use, behind the metas.
 fn pages_in_use(bytes: &[u8]) -> Vec<usize> {
@@ -154,7 +137,7 @@ fn damage(bytes: &mut Vec<u8>, kind: usize, dice: &mut Dice) -> String {
 fn damage_that_bbolt_stumbles_over_is_found() {
     let Some(real) = real() else { return };
     let sandbox = Sandbox::new();
-    let mut dice = Dice(0x5eed_2024_1130_0001);
+    let mut dice = Dice::new(0x5eed_2024_1130_0001);
     let mut variants = Vec::new();
     // etcd stores no freelist, so one file is bbolt's own.
     let folder = sandbox.text("generated");

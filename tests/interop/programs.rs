@@ -359,3 +359,24 @@ pub(crate) fn with_flag(words: &[String], flag: &str, value: &str) -> Vec<String
     words[at + 1] = value.to_owned();
     words
 }
+
+/// Numbers that look random and are the same in every run.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below a limit.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit.max(1) as u64).expect("a small number")
+    }
+}

@@ -15,9 +15,10 @@ fn what_a_running_etcd_holds_is_refused_at_once() {
         etcd.ctl(&["put", "/a", "b"]).expect(0, &["OK"]);
         let db = sandbox.text("live/member/snap/db");
         let live = sandbox.text("live");
-        let commands: [&[&str]; 5] = [
+        let commands: [&[&str]; 6] = [
             &["snapshot", "status", &db],
             &["snapshot", "verify", &db],
+            &["snapshot", "verify", &live],
             &["snapshot", "verify", "--level", "quick", "--skip-hash-check", &db],
             &["snapshot", "restore", &db, "--skip-hash-check", "--data-dir", "new"],
             &["snapshot", "restore", "s.db", "--force", "--data-dir", &live],

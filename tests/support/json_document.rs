@@ -7,7 +7,8 @@ use std::path::Path;
 use etcdkit::etcd::members::Member;
 use serde_json::Value;
 
-use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot};
+use crate::support::dead::{Dead, grant};
+use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
 
 #[derive(Clone, Debug)]
 struct Key {
@@ -151,11 +152,22 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let downgrade = br#"{"target-version":"3.5.0","enabled":true}"#;
     let rich = plain.members(&[one, learner]).alarm(9, 1).put("cluster", b"downgrade", downgrade);
     sandbox.write("rich.db", &rich.snapshot());
+    unpack("etcd-3.6/killed-datadir.tar.gz", &sandbox.path("killed"));
+    sandbox.write("killed/member/snap/db.tmp.1", b"");
     sandbox.write("full/of/things", b"");
+    sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "killed");
     sandbox.mkdir(".note.etcdkit-AbCdEf");
     let rootless = fixture("kubernetes/manifests/single-rootless-v1beta4.yaml");
     sandbox.write("etcd.yaml", &rootless);
     let accept = format!("--accept-damaged={}", sha256(&wrong));
+
+    let twice = [grant(5, 60), grant(5, 60)];
+    Dead::restored(&sandbox, "dead").append(&twice).hard_state(2);
+    let cut = Dead::restored(&sandbox, "cut");
+    let segment = cut.dir.join("member/wal/0000000000000000-0000000000000000.wal");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&segment, bytes).unwrap();
 
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
@@ -167,6 +179,11 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("snapshot status", 6, "snapshot status wrong.db".into()),
         ("snapshot verify", 6, "snapshot verify plain.db torn.db empty.db rich.db gone.db".into()),
         ("snapshot verify", 0, "snapshot verify --level quick plain.db".into()),
+        ("snapshot verify", 0, "snapshot verify killed".into()),
+        ("snapshot verify", 9, "snapshot verify killed full".into()),
+        ("snapshot inspect", 0, "snapshot inspect plain.db".into()),
+        ("snapshot inspect", 0, "snapshot inspect kube.db --depth 2".into()),
+        ("snapshot inspect", 6, "snapshot inspect torn.db".into()),
         (restore, 0, format!("{restore} plain.db --data-dir note --wal-dir wal")),
         (restore, 0, format!("{restore} rich.db --data-dir rich --newest-revision 5000")),
         (restore, 0, format!("{restore} rich.db --data-dir kept --keep-alarms")),
@@ -174,11 +191,18 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         (restore, 0, format!("{restore} kube.db --data-dir dry --dry-run --manifest etcd.yaml")),
         (restore, 0, format!("{restore} wrong.db --data-dir wrong {accept}")),
         (restore, 0, format!("{restore} plain.db --all-members all")),
+        ("hashkv", 0, "hashkv plain.db".into()),
+        ("defrag", 0, "defrag --data-dir killed".into()),
+        ("snapshot compact", 0, "snapshot compact plain.db --rev 70 -o small.db".into()),
+        ("snapshot seal", 0, "snapshot seal plain.db -o sealed.db".into()),
+        ("snapshot save", 0, "snapshot save saved.db --from-data-dir dead".into()),
+        ("snapshot save", 0, "snapshot save dry.db --from-data-dir dead --dry-run".into()),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),
         ("error", 7, format!("{restore} plain.db --data-dir full")),
         ("error", 6, format!("{restore} wrong.db --data-dir x")),
+        ("error", 6, "snapshot save cut.db --from-data-dir cut".into()),
         ("error", 2, "snapshot nonsense".into()),
         ("error", 9, "snapshot status gone.db".into()),
     ];
@@ -197,7 +221,13 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         }
     }
     for line in fs::read_to_string(sandbox.path("audit.jsonl")).unwrap().lines() {
-        document.take("audit record", &serde_json::from_str(line).unwrap());
+        let record: Value = serde_json::from_str(line).unwrap();
+        let shape = match record["operation"].as_str() {
+            Some("snapshot restore") => "audit record",
+            Some("snapshot save") => "audit record of a save",
+            _ => "audit record of a rewrite",
+        };
+        document.take(shape, &record);
     }
     let complaints = document.finish();
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+pub(crate) mod dead;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Read};
@@ -248,6 +250,32 @@ impl Sandbox {
     pub(crate) fn mkdir(&self, name: &str) -> PathBuf {
         fs::create_dir_all(self.path(name)).expect("a folder");
         self.path(name)
+    }
+
+    /// Unpacks a data directory of a `.tar.gz` fixture, with the modes that etcd gives; of the
+    /// zeros that fill a WAL segment most are left out.
+    pub(crate) fn unpack(&self, archive: &str, into: &str) -> PathBuf {
+        let top = self.mkdir(into);
+        let packed = fixture(archive);
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed.as_slice()));
+        for entry in archive.entries().expect("an archive") {
+            let entry = entry.expect("an entry");
+            let path = top.join(entry.path().expect("a path"));
+            let is_folder = entry.header().entry_type().is_dir();
+            if is_folder {
+                fs::create_dir_all(&path).expect("a folder");
+            } else {
+                let is_log = path.extension().is_some_and(|extension| extension == "wal");
+                let mut bytes = Vec::new();
+                let limit = if is_log { 1 << 20 } else { u64::MAX };
+                entry.take(limit).read_to_end(&mut bytes).expect("a file");
+                fs::write(&path, bytes).expect("a file");
+            }
+            let mode = if is_folder { 0o700 } else { 0o600 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        }
+        fs::set_permissions(&top, fs::Permissions::from_mode(0o700)).expect("a mode");
+        top
     }
 
     pub(crate) fn exists(&self, name: &str) -> bool {

@@ -59,7 +59,10 @@ struct Scan {
     segment: usize,
     /// A message that cannot be decoded, or a limit: nothing after it is trusted.
     is_stopped: bool,
+    /// No server reads the log, whatever it does where the walk stopped.
     is_refused: bool,
+    /// What etcd 3.7, and what earlier ones do where the walk stopped.
+    at_stop: (Opening, Opening),
 }
 
 /// What ended the walk over a segment.
@@ -88,12 +91,14 @@ pub(super) fn scan(
         end: Position::default(),
         tail: Tail::Whole,
         opening: Opening::AsIs,
+        opening_before_3_7: Opening::AsIs,
         findings,
         cuts: Vec::new(),
         changes: Vec::new(),
     };
     let (runs, jumps) = (Vec::new(), Vec::new());
-    let mut scan = Scan { log, runs, jumps, segment: 0, is_stopped: false, is_refused };
+    let at_stop = (Opening::AsIs, Opening::AsIs);
+    let mut scan = Scan { log, runs, jumps, segment: 0, is_stopped: false, is_refused, at_stop };
     let count = scan.log.segments.len();
     for number in 0..count {
         scan.segment = number;
@@ -184,11 +189,16 @@ impl Scan {
         }
     }
 
+    /// Ends the log before a record that no server reads.
     fn damage(&mut self, code: Code, offset: u64, what: &str) {
+        self.note_damage(code, offset, what);
+        self.is_refused = true;
+    }
+
+    fn note_damage(&mut self, code: Code, offset: u64, what: &str) {
         let detail = format!("{what}; {}", self.good());
         self.find(code, offset, detail);
         self.log.tail = Tail::Damaged;
-        self.is_refused = true;
         self.is_stopped = true;
     }
 
@@ -198,8 +208,7 @@ impl Scan {
         if end.is_length_wrong {
             let what = "whole records follow, but the length before them is wrong; a server would \
                         end the log here and clear the rest";
-            self.damage(Code::WalLength, offset, what);
-            self.is_refused = false;
+            self.note_damage(Code::WalLength, offset, what);
         } else if end.bytes > 0 {
             let detail = format!(
                 "within the {} bytes after the end of the log are some that are not zero, as \
@@ -217,8 +226,7 @@ impl Scan {
         let is_torn = stop.is_torn && is_last && can_repair;
         if end.is_length_wrong {
             let what = "a whole record follows, but the length before it is wrong";
-            self.damage(Code::WalLength, offset, what);
-            self.is_refused = !is_torn;
+            self.note_damage(Code::WalLength, offset, what);
         } else if is_torn {
             let follows = if end.has_records_after {
                 "; whole records follow, so if it was not a power loss but the disk, writes that \
@@ -237,14 +245,16 @@ impl Scan {
             let code = match stop.reason {
                 Reason::HeadCut | Reason::Long => Code::WalCut,
                 Reason::Huge => Code::WalLimit,
-                Reason::Protobuf => Code::WalProtobuf,
+                Reason::Protobuf | Reason::Short => Code::WalProtobuf,
                 Reason::Checksum | Reason::Chain => Code::WalChecksum,
             };
-            self.damage(code, offset, what);
+            self.note_damage(code, offset, what);
         }
-        if is_torn {
-            self.log.opening = Opening::AfterRepair;
-        }
+        let opening = |is_repaired| {
+            if is_repaired { Opening::AfterRepair } else { Opening::Refused }
+        };
+        let is_short = stop.reason == Reason::Short && is_last && can_repair;
+        self.at_stop = (opening(is_torn), opening(is_torn || is_short));
     }
 
     fn record(&mut self, record: &Record<'_>) {
@@ -466,31 +476,29 @@ impl Scan {
         if !self.log.segments.is_empty() {
             self.check_whole(newest);
         }
-        if self.is_refused {
-            self.log.opening = Opening::Refused;
-        }
+        let floor = if self.is_refused { Opening::Refused } else { Opening::AsIs };
+        self.log.opening = self.at_stop.0.max(floor);
+        self.log.opening_before_3_7 = self.at_stop.1.max(floor);
         self.log
     }
 
     fn check_whole(&mut self, newest: u64) {
-        let (end, tail) = (self.log.end.offset, self.log.tail);
+        let (end, last) = (self.log.end.offset, self.log.last_index());
+        self.is_refused |= self.log.metadata.is_none() || self.log.commit() > last;
         // After damage these would only be its consequences.
-        if tail == Tail::Damaged {
+        if self.log.tail == Tail::Damaged {
             return;
         }
         if self.log.metadata.is_none() {
-            self.is_refused = true;
             let detail = "no record of kind metadata names the member and its cluster";
             self.find(Code::WalMetadataMissing, end, detail.into());
         }
-        let last = self.log.last_index();
         match self.log.hard_state {
             None => {
                 let detail = "no HardState: a server never elects itself with such a log";
                 self.find(Code::WalStateMissing, end, detail.into());
             }
             Some(state) if state.commit > last => {
-                self.is_refused = true;
                 let detail =
                     format!("commit index {} is above the last entry {last}", state.commit);
                 self.find(Code::WalCommit, end, detail);

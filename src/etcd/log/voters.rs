@@ -119,6 +119,14 @@ impl Log {
         Some(configuration)
     }
 
+    /// Returns the index of the last entry that adds a member with a vote.
+    #[must_use]
+    pub fn added_at(&self, member: u64) -> Option<u64> {
+        let adds =
+            |change: &&Change| change.kind == change_kind::ADD_NODE && change.node_id == member;
+        self.changes.iter().rfind(adds).map(|change| change.index)
+    }
+
     /// Returns how far the log counts; `fallback` as in [`Log::configuration`].
     #[must_use]
     pub fn reach(&self, fallback: Option<&ConfState>) -> Reach {

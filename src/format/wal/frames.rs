@@ -72,6 +72,9 @@ pub enum Reason {
     Huge,
     /// The record is no protobuf message.
     Protobuf,
+    /// The record ends inside one of its fields. etcd up to 3.6 takes that for a write that was
+    /// cut short, since its decoder reports it like the end of a file; 3.7 does not.
+    Short,
     /// The checksum does not match.
     Checksum,
     /// A record of kind crc does not hold the sum so far.
@@ -184,8 +187,10 @@ impl Frames {
         let body = frame.get(..usize_of(head.record_bytes)).unwrap_or_default();
         let sectors_from = offset.saturating_add(HEAD_BYTES);
         let damaged = |reason, what| self.stop(reason, has_zero_sector(frame, sectors_from), what);
-        let record = Record::decode(body, offset)
-            .map_err(|_| damaged(Reason::Protobuf, "a record that is no protobuf message"))?;
+        let record = Record::decode(body, offset).map_err(|_| {
+            let reason = if ends_inside_field(body) { Reason::Short } else { Reason::Protobuf };
+            damaged(reason, "a record that is no protobuf message")
+        })?;
         if record.kind == kind::CRC {
             if self.crc != 0 && self.crc != record.crc {
                 let what = "a checksum record that does not go on from the one before";
@@ -254,6 +259,69 @@ impl<'a> Iterator for Decoder<'a> {
         self.is_stopped = !matches!(record, Some(Ok(_)));
         record
     }
+}
+
+/// Tells whether the decoder of etcd up to 3.6 meets the end of a record before anything else that
+/// is wrong with it: it looks at a field's wire type first, then at its value, and skips groups.
+fn ends_inside_field(body: &[u8]) -> bool {
+    let (mut at, mut depth) = (0_usize, 0_u32);
+    while at < body.len() || depth > 0 {
+        let Some((tag, length)) = varint_or_cut(body, at) else { return at_cut(body, at) };
+        at = at.saturating_add(length);
+        let (number, wire) = (tag >> 3, tag & 7);
+        let wanted = match number {
+            0 => return false,
+            1 | 2 => Some(0),
+            3 => Some(2),
+            _ => None,
+        };
+        if depth == 0 && wanted.is_some_and(|wanted| wanted != wire) {
+            return false;
+        }
+        let skip = match wire {
+            0 => 0,
+            1 => 8,
+            2 => {
+                let Some((bytes, length)) = varint_or_cut(body, at) else {
+                    return at_cut(body, at);
+                };
+                if bytes.cast_signed() < 0 {
+                    return false;
+                }
+                at = at.saturating_add(length);
+                usize_of(bytes)
+            }
+            3 => {
+                depth = depth.saturating_add(1);
+                0
+            }
+            4 if depth > 0 => {
+                depth = depth.saturating_sub(1);
+                0
+            }
+            5 => 4,
+            _ => return false,
+        };
+        if wire == 0 {
+            let Some((_, length)) = varint_or_cut(body, at) else { return at_cut(body, at) };
+            at = at.saturating_add(length);
+        }
+        at = at.saturating_add(skip);
+        if at > body.len() {
+            return true;
+        }
+    }
+    false
+}
+
+fn varint_or_cut(body: &[u8], at: usize) -> Option<(u64, usize)> {
+    pb::decode_varint(body, at).ok()
+}
+
+/// Tells whether a varint that cannot be read is cut, rather than too long.
+fn at_cut(body: &[u8], at: usize) -> bool {
+    body.get(at..).unwrap_or_default().iter().take(10).all(|byte| byte & 0x80 != 0)
+        && body.len().saturating_sub(at) < 10
 }
 
 fn low_bits(number: u64) -> u32 {

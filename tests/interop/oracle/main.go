@@ -34,6 +34,7 @@ func init() {
 		"truth":            {"truth --endpoint E [--user NAME:PASSWORD]", runTruth},
 		"watchprobe":       {"watchprobe --endpoint E --rev R --key K [--prefix] [--wait 5s] [--user NAME:PASSWORD]", runWatchprobe},
 		"waldump":          {"waldump [--wal-dir DIR] MEMBERDIR", runWaldump},
+		"walread":          {"walread WALDIR...   (changes them, as a server would)", runWalread},
 	}
 }
 

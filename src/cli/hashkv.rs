@@ -1,0 +1,52 @@
+//! `hashkv`: one line of figures, in etcdutl's shapes.
+
+use std::path::PathBuf;
+
+use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
+use serde_json::json;
+
+use super::output::{self, WriteOut};
+use super::terminal::Terminal;
+use super::{Global, Outcome};
+use crate::ops::{ExitCode, hashkv};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A snapshot, a db file, or the data directory of a stopped member
+    #[arg(value_name = "FILE|DIR")]
+    path: PathBuf,
+    /// Hash records up to this revision; 0 for the current one
+    #[arg(long, value_name = "REVISION", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
+    rev: i64,
+}
+
+pub(super) fn run(global: &Global, args: &Args) -> Outcome {
+    let terminal = Terminal::new(global);
+    let report = hashkv::hashkv(&args.path, args.rev, &terminal)?;
+    terminal.clear();
+    let figures = [
+        report.hash.to_string(),
+        report.hash_revision.to_string(),
+        report.compact_revision.to_string(),
+    ];
+    match global.write_out {
+        WriteOut::Json => output::print_json(&json!(report))?,
+        WriteOut::Simple => output::print_lines(&[figures.join(", ")])?,
+        WriteOut::Fields => {
+            let names = ["Hash", "Hash revision", "Compact revision"];
+            let lines = names.iter().zip(&figures);
+            let lines: Vec<_> =
+                lines.map(|(name, figure)| format!("\"{name}\" : {figure}")).collect();
+            output::print_lines(&lines)?;
+        }
+        WriteOut::Table => {
+            let mut table = Table::new();
+            table.load_style(ASCII_FULL_CONDENSED);
+            table.set_header(["HASH", "HASH REVISION", "COMPACT REVISION"]);
+            table.add_row(figures);
+            output::print_lines(&[table.to_string()])?;
+        }
+    }
+    Ok(ExitCode::Ok)
+}

@@ -1,0 +1,191 @@
+//! Puts, deletes and compactions, and the writer that numbers their changes.
+//!
+//! All changes of one entry have one main revision, the current one and one more; their subs count
+//! from 0 in the order in which they are made. Later operations see earlier ones. An entry that
+//! changes nothing makes no revision.
+//!
+//! Source: etcd `mvcc.storeTxnWrite`, `mvcc.store.Compact`, `txn.Put`, `txn.DeleteRange`, 3.6.16.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use super::{Change, Context, Effect, Latest, Refusal, State, Step, Stop, Written, permission};
+use crate::etcd::request::{Compaction, DeleteRange, Put, Span, span};
+use crate::etcd::revision::Revision;
+use crate::etcd::schema;
+
+pub(super) fn put<'a>(
+    context: &Context<'_, '_>,
+    request: &Put<'a>,
+    effect: &mut Effect<'a>,
+) -> Result<(), Stop> {
+    permission::check_put(context, request)?;
+    check_put(context.state, request)?;
+    let mut writer = Writer::new(context.state);
+    writer.put(request)?;
+    writer.finish(effect);
+    Ok(())
+}
+
+/// Makes sure that a put can be done: its lease exists, and what it keeps is there.
+pub(super) fn check_put(state: &dyn State, request: &Put<'_>) -> Result<(), Stop> {
+    if (request.ignore_value || request.ignore_lease) && state.latest(request.key)?.is_none() {
+        return Err(Refusal::KeyNotFound.into());
+    }
+    if request.lease != 0 && state.row(schema::LEASE, &request.lease.to_be_bytes())?.is_none() {
+        return Err(Refusal::LeaseNotFound.into());
+    }
+    Ok(())
+}
+
+pub(super) fn delete<'a>(
+    context: &Context<'_, '_>,
+    request: &DeleteRange<'a>,
+    effect: &mut Effect<'a>,
+) -> Result<(), Stop> {
+    permission::check_delete(context, request)?;
+    let mut writer = Writer::new(context.state);
+    writer.delete(request)?;
+    writer.finish(effect);
+    Ok(())
+}
+
+pub(super) fn compact(
+    context: &Context<'_, '_>,
+    request: &Compaction,
+    effect: &mut Effect<'_>,
+) -> Result<(), Stop> {
+    if request.revision <= context.state.compact_revision() {
+        return Err(Refusal::Compacted.into());
+    }
+    if request.revision > context.state.current_revision() {
+        return Err(Refusal::FutureRevision.into());
+    }
+    let row = Revision::new(request.revision, 0).encode().to_vec();
+    effect.put_row(schema::META, schema::META_SCHEDULED_COMPACT, row);
+    effect.compaction = Some(request.revision);
+    Ok(())
+}
+
+/// Collects the changes of one entry on top of the state before it.
+pub(super) struct Writer<'s, 'a> {
+    state: &'s dyn State,
+    changes: Vec<Change<'a>>,
+    /// The last change of each key that has one.
+    last: BTreeMap<Cow<'a, [u8]>, usize>,
+    steps: Vec<Step>,
+}
+
+impl<'s, 'a> Writer<'s, 'a> {
+    pub(super) fn new(state: &'s dyn State) -> Self {
+        Self { state, changes: Vec::new(), last: BTreeMap::new(), steps: Vec::new() }
+    }
+
+    /// Main revision of the changes.
+    fn main(&self) -> i64 {
+        self.state.current_revision().saturating_add(1)
+    }
+
+    fn latest(&self, key: &[u8]) -> Result<Option<Latest>, Stop> {
+        let Some(index) = self.last.get(key) else { return Ok(self.state.latest(key)?) };
+        let sub = i64::try_from(*index).unwrap_or(i64::MAX);
+        let put = self.changes.get(*index).and_then(|change| change.put.as_ref());
+        Ok(put.map(|put| put.latest(Revision::new(self.main(), sub))))
+    }
+
+    fn value(&self, key: &[u8], latest: &Latest) -> Result<Cow<'a, [u8]>, Stop> {
+        let change = self.last.get(key).and_then(|index| self.changes.get(*index));
+        match change.and_then(|change| change.put.as_ref()) {
+            Some(put) => Ok(put.value.clone()),
+            None => Ok(Cow::Owned(self.state.value(latest.modified)?)),
+        }
+    }
+
+    fn push(&mut self, key: Cow<'a, [u8]>, put: Option<Written<'a>>) {
+        self.last.insert(key.clone(), self.changes.len());
+        self.changes.push(Change { key, put });
+    }
+
+    pub(super) fn put(&mut self, request: &Put<'a>) -> Result<(), Stop> {
+        let before = self.latest(request.key)?;
+        let kept = || {
+            // Checked before the first write; etcd's API lets no transaction delete it meanwhile.
+            before.ok_or_else(|| Stop::Impossible("a put that keeps what it just deleted".into()))
+        };
+        let value = if request.ignore_value {
+            self.value(request.key, &kept()?)?
+        } else {
+            Cow::Borrowed(request.value)
+        };
+        let lease = if request.ignore_lease { kept()?.lease } else { request.lease };
+        let (create_revision, version) = match before {
+            Some(before) => (before.create_revision, before.version.saturating_add(1)),
+            None => (self.main(), 1),
+        };
+        self.steps.push(Step::Put(self.changes.len()));
+        let put = Written { create_revision, version, lease, value };
+        self.push(Cow::Borrowed(request.key), Some(put));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, request: &DeleteRange<'a>) -> Result<(), Stop> {
+        let start = self.changes.len();
+        match span(request.key, request.range_end) {
+            Span::Key(key) => {
+                if self.latest(key)?.is_some() {
+                    self.push(Cow::Borrowed(key), None);
+                }
+            }
+            many => {
+                for key in self.live_keys(many)? {
+                    self.push(Cow::Owned(key), None);
+                }
+            }
+        }
+        self.steps.push(Step::Delete(start..self.changes.len()));
+        Ok(())
+    }
+
+    /// Deletes keys one by one, in the order given.
+    pub(super) fn delete_keys(&mut self, keys: Vec<Vec<u8>>) -> Result<(), Stop> {
+        for key in keys {
+            if self.latest(&key)?.is_some() {
+                self.push(Cow::Owned(key), None);
+            }
+        }
+        Ok(())
+    }
+
+    fn live_keys(&self, span: Span<'_>) -> Result<BTreeSet<Vec<u8>>, Stop> {
+        let mut keys = BTreeSet::new();
+        self.state.each_live(span, &mut |key, _| {
+            keys.insert(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        for (key, index) in self.last.iter().filter(|(key, _)| span.contains(key)) {
+            if self.changes.get(*index).is_some_and(|change| change.put.is_some()) {
+                keys.insert(key.to_vec());
+            } else {
+                keys.remove(key.as_ref());
+            }
+        }
+        Ok(keys)
+    }
+
+    pub(super) fn step(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    pub(super) fn change_count(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(super) fn finish(self, effect: &mut Effect<'a>) {
+        if !self.changes.is_empty() {
+            effect.revision = self.main();
+        }
+        effect.changes = self.changes;
+        effect.steps = self.steps;
+    }
+}

@@ -1,0 +1,259 @@
+//! Databases written anew: what compacting and sealing a snapshot and an offline defrag share.
+//!
+//! The source is checked whole, page by page and row by row, before or while it is copied, and
+//! nothing gets a name unless it was whole. What was written is walked again and must hold the
+//! rows that were written.
+
+pub mod compact;
+pub mod seal;
+pub mod spool;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::examine::{Examined, Seal};
+use super::new_file::NewFile;
+use super::{Error, ExitCode, Progress, audit, status};
+use crate::bolt::walk::walk;
+use crate::bolt::{At, File, Source, Visit};
+use crate::etcd::hash::BackendHash;
+use crate::format::finding::Code;
+use crate::format::sidecar::Sidecar;
+use crate::format::{hex, u64_of};
+
+/// Shows everything to two visitors.
+#[derive(Debug)]
+pub(super) struct Both<A, B>(pub(super) A, pub(super) B);
+
+impl<A: Visit, B: Visit> Visit for Both<A, B> {
+    fn bucket(&mut self, at: &At<'_>, sequence: u64) {
+        self.0.bucket(at, sequence);
+        self.1.bucket(at, sequence);
+    }
+
+    fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
+        self.0.entry(at, key, value);
+        self.1.entry(at, key, value);
+    }
+
+    fn page(&mut self, entered: u64) -> bool {
+        // Both hear of it, also when one has had enough.
+        let goes_on = self.0.page(entered);
+        self.1.page(entered) && goes_on
+    }
+}
+
+/// Shows progress of a walk, and ends it when told to.
+pub(super) struct Shown<'a, V> {
+    pub(super) visitor: V,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) page_bytes: u64,
+}
+
+impl<V: Visit> Visit for Shown<'_, V> {
+    fn bucket(&mut self, at: &At<'_>, sequence: u64) {
+        self.visitor.bucket(at, sequence);
+    }
+
+    fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
+        self.visitor.entry(at, key, value);
+    }
+
+    fn page(&mut self, entered: u64) -> bool {
+        if entered.is_multiple_of(256) {
+            self.progress.advance(entered.saturating_mul(self.page_bytes));
+        }
+        let goes_on = self.visitor.page(entered);
+        goes_on && !self.progress.stopped()
+    }
+}
+
+/// Walks what was written and holds it against what was to be written.
+///
+/// # Errors
+/// It differs, which is a bug of ours or of the machine ([`ExitCode::Internal`]).
+pub(super) fn read_back(
+    out: &fs::File,
+    wanted: &BackendHash,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let wrong = |what: String| {
+        let message = format!("what was written reads back wrong: {what}; nothing was changed");
+        Error::new(ExitCode::Internal, message)
+    };
+    let source = out.try_clone().and_then(Source::from_file);
+    let source = source.map_err(|error| wrong(error.to_string()))?;
+    let file = File::from_source(source).map_err(|error| wrong(error.to_string()))?;
+    let mut shown = Shown {
+        visitor: BackendHash::default(),
+        progress,
+        page_bytes: u64::from(file.page_size()),
+    };
+    let walked = walk(&file, &mut shown);
+    if walked.stopped {
+        return Err(Error::interrupted());
+    }
+    if let Some(first) = walked.findings.kept().first() {
+        return Err(wrong(first.detail.clone()));
+    }
+    let read = shown.visitor;
+    if (read.hash(), read.rows()) != (wanted.hash(), wanted.rows()) {
+        return Err(wrong(format!("{} rows, of {}", read.rows(), wanted.rows())));
+    }
+    Ok(())
+}
+
+/// Refuses a file that is damaged; of one with a wrong trailer, its hash must be accepted by name.
+/// Returns what should be read aloud.
+///
+/// # Errors
+/// Damage ([`ExitCode::Damage`]), or the accepted hash is not the file's ([`ExitCode::Refused`]).
+fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Error> {
+    if let Some(accepted) = accepted
+        && !accepted.eq_ignore_ascii_case(&examined.sha256)
+    {
+        let message = format!("--accept-damaged is not the sha256 of {}", examined.path.display());
+        return Err(Error::refused(message).hint(format!(
+            "that is {}: accept it only after reading the findings",
+            examined.sha256
+        )));
+    }
+    let other_damage = examined.findings.errors().any(|code| code != Code::SealBroken);
+    if other_damage || examined.pages_damaged() || examined.records_damaged() {
+        return Err(status::damaged(examined));
+    }
+    match &examined.seal {
+        Seal::Good => Ok(Vec::new()),
+        Seal::Missing => {
+            Ok(vec!["no sha256 trailer: a full check of pages and rows stood in for it".into()])
+        }
+        Seal::Broken { .. } if accepted.is_some() => Ok(vec![format!(
+            "THE TRAILER IS WRONG AND WAS ACCEPTED: the bytes of {} are not the saved ones, though \
+             every page and row can be read",
+            examined.path.display()
+        )]),
+        Seal::Broken { .. } => Err(status::damaged(examined)
+            .hint("use another backup if there is one: some byte in this one is wrong")),
+    }
+}
+
+/// The note beside a snapshot, if it is of this snapshot; else why not.
+fn note_of(snapshot: &Path, sha256: &[&str]) -> Result<Option<Sidecar>, String> {
+    let path = note_path(snapshot);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+    };
+    let note = Sidecar::decode(&bytes).map_err(|why| format!("{}: {why}", path.display()))?;
+    if !sha256.iter().any(|sha256| note.sha256.eq_ignore_ascii_case(sha256)) {
+        return Err(format!("{} is the note of another file", path.display()));
+    }
+    Ok(Some(note))
+}
+
+/// The note for a snapshot that was made out of another, from the other's note.
+fn adapted_note(
+    snapshot: &Path,
+    known: &[&str],
+    sha256: &str,
+    size_bytes: u64,
+    adapt: impl FnOnce(&mut Sidecar),
+) -> Result<Option<Sidecar>, String> {
+    let Some(mut note) = note_of(snapshot, known)? else { return Ok(None) };
+    sha256.clone_into(&mut note.sha256);
+    note.size_bytes = size_bytes;
+    adapt(&mut note);
+    Ok(Some(note))
+}
+
+/// Refuses an output of which the file or the note is there already.
+fn check_output(output: &Path) -> Result<(), Error> {
+    NewFile::check(output)?;
+    NewFile::check(&note_path(output))?;
+    Ok(())
+}
+
+fn note_path(snapshot: &Path) -> PathBuf {
+    let mut name = snapshot.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// Writes the note, then gives the snapshot its name.
+fn publish(file: NewFile, target: &Path, note: Option<&Sidecar>) -> Result<(), Error> {
+    if let Some(note) = note {
+        use std::io::Write;
+        let path = note_path(target);
+        let bytes = note.encode().map_err(|why| Error::new(ExitCode::Failed, why))?;
+        let mut beside = NewFile::create(&path)?;
+        beside.out().write_all(&bytes).map_err(|error| Error::io(&error, "write", &path))?;
+        beside.publish()?;
+        let published = file.publish();
+        if published.is_err() {
+            // A note without its snapshot would stand in the way of the next try.
+            let _ = super::disk::remove_file(&path);
+        }
+        return published;
+    }
+    file.publish()
+}
+
+/// The trailer of a written database, and the hash of the file with it.
+#[derive(Clone, Debug)]
+struct Sealed {
+    trailer: [u8; 32],
+    sha256: String,
+}
+
+/// Sums the first bytes of a file.
+fn sum(file: &fs::File, bytes: u64, progress: &dyn Progress) -> Result<Sealed, Error> {
+    let failed = |error| Error::new(ExitCode::Failed, format!("cannot read back: {error}"));
+    let source = file.try_clone().and_then(Source::from_file).map_err(failed)?;
+    let (mut hasher, mut at) = (Sha256::new(), 0);
+    let mut piece = vec![0; 256 << 10];
+    while at < bytes {
+        let len = usize::try_from(bytes - at).unwrap_or(piece.len()).min(piece.len());
+        let piece = &mut piece[..len];
+        source.read_at(at, piece).map_err(failed)?;
+        hasher.update(&*piece);
+        at += u64_of(len);
+        if progress.stopped() {
+            return Err(Error::interrupted());
+        }
+    }
+    let trailer: [u8; 32] = hasher.clone().finalize().into();
+    hasher.update(trailer);
+    Ok(Sealed { trailer, sha256: hex(&hasher.finalize()) })
+}
+
+/// Walks a written database and sums it, both at the same time.
+fn read_back_and_sum(
+    out: &fs::File,
+    bytes: u64,
+    wanted: &BackendHash,
+    progress: &dyn Progress,
+) -> Result<Sealed, Error> {
+    let (sealed, read) = std::thread::scope(|scope| {
+        let summing = std::thread::Builder::new().spawn_scoped(scope, || sum(out, bytes, progress));
+        let read = read_back(out, wanted, progress);
+        let sealed = match summing {
+            // A panic in there is a bug of ours and goes on as one.
+            Ok(summing) => summing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => sum(out, bytes, progress),
+        };
+        (sealed, read)
+    });
+    read?;
+    sealed
+}
+
+/// Records a change; a record that cannot be written is a warning.
+pub(super) fn recorded(log: &Path, record: &audit::Record, warnings: &mut Vec<String>) {
+    if let Err(error) = audit::append(log, record) {
+        warnings
+            .push(format!("the audit record could not be written to {}: {error}", log.display()));
+    }
+}

@@ -1,0 +1,256 @@
+//! A dead member's data directory: its database, its log, and what the log adds to the database.
+//!
+//! Nothing in the directory is changed or locked for writing. A directory that a server has open is
+//! refused at once, with the server's pid.
+//!
+//! How much of the log counts: all of it where the member is the sole voter, since what it
+//! acknowledged may be there only; else what is known to be committed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Error, ExitCode, Progress, holder, shell_word, stage};
+use crate::bolt::File;
+use crate::etcd::apply::{self, Rules, Unreadable};
+use crate::etcd::log::{Log, Reach};
+use crate::etcd::members::{Member, MemberId};
+use crate::etcd::replay::{self, Replayed};
+use crate::etcd::request::Fault;
+use crate::etcd::schema;
+use crate::format::snap::Snap;
+use crate::format::wal::{ConfState, Snapshot};
+
+/// Largest `.snap` file that is read for who votes, in bytes.
+const SNAP_BYTES_MAX: u64 = 256 << 20;
+
+/// A data directory that no server runs on.
+#[derive(Debug)]
+pub struct Dead {
+    /// The data directory, absolute.
+    pub data_dir: PathBuf,
+    /// The database: `member/snap/db`, or what a leader sent to take its place.
+    pub database: PathBuf,
+    /// The log.
+    pub log: Log,
+}
+
+/// What a log adds to a database.
+#[derive(Debug)]
+pub struct Tail {
+    /// The rows that change, and what was found on the way.
+    pub replayed: Replayed,
+    /// How far the log counts.
+    pub reach: Reach,
+    /// Entries of the log that do not count.
+    pub left_out: u64,
+}
+
+impl Dead {
+    /// Opens a data directory and reads its log.
+    ///
+    /// # Errors
+    /// It is no data directory, is in use, or its log is damaged or not there.
+    pub fn open(
+        data_dir: &Path,
+        wal_dir: Option<&Path>,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
+        let data_dir = stage::absolute(data_dir)?;
+        let snap = data_dir.join("member").join("snap");
+        let wal = match wal_dir {
+            Some(wal) => stage::absolute(wal)?,
+            None => data_dir.join("member").join("wal"),
+        };
+        let database = snap.join("db");
+        if let Err(error) = fs::metadata(&database) {
+            let failed = Error::io(&error, "read", &database);
+            return Err(failed.hint("give the folder that etcd has as --data-dir"));
+        }
+        if let Some(who) = holder::of_member(&data_dir.join("member"), &wal) {
+            let message = format!("{} is in use by {who}", data_dir.display());
+            return Err(Error::new(ExitCode::InUse, message)
+                .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")
+                .hint("or stop that process first"));
+        }
+        progress.step("log", 0);
+        let mut read = 0_u64;
+        let log = Log::open_watched(&wal, &mut |bytes| {
+            read = read.saturating_add(bytes);
+            progress.advance(read);
+            !progress.stopped()
+        });
+        let log = log.map_err(|error| {
+            if progress.stopped() {
+                return Error::interrupted();
+            }
+            let failed = Error::io(&error.source, "read", &error.path);
+            failed.hint("give --wal-dir where etcd had one")
+        })?;
+        if log.is_empty() {
+            let message = format!("there is no log in {}", wal.display());
+            return Err(Error::new(ExitCode::Damage, message)
+                .hint("give --wal-dir where etcd had one")
+                .hint(format!(
+                    "or do without what was written last: etcdkit snapshot restore {} \
+                     --skip-hash-check",
+                    shell_word(&database.display().to_string())
+                )));
+        }
+        if let Some(finding) = log.obstacle() {
+            let file = finding.place.file.as_deref().unwrap_or_default();
+            let message = format!("{}: {}", wal.join(file).display(), finding.detail);
+            let mut error = Error::new(ExitCode::Damage, message).hint(
+                "save from another member; of several dead ones the newest revision counts most",
+            );
+            error.findings.push(finding.clone());
+            return Err(error);
+        }
+        let database = pick_database(&snap, database, &log)?;
+        Ok(Self { data_dir, database, log })
+    }
+
+    /// Applies to the database what its log holds beyond it.
+    ///
+    /// # Errors
+    /// Something in the log is missing, damaged or not understood, or it is another member's.
+    pub fn replay(&self, file: &File, progress: &dyn Progress) -> Result<Tail, Error> {
+        progress.step("replay", 0);
+        self.check_member(file)?;
+        let fallback = self.conf_state(file)?;
+        let reach = self.log.reach(fallback.as_ref());
+        let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
+        let entries = |error| Unreadable(format!("the log cannot be read: {error}"));
+        let mut feed = |visit: &mut replay::Visit<'_>| {
+            let mut log = self.log.entries(after).map_err(entries)?;
+            while let Some(entry) = log.read_next().map_err(entries)? {
+                if entry.index > reach.index {
+                    break;
+                }
+                visit(&entry)?;
+            }
+            Ok(())
+        };
+        let replayed = replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped());
+        let replayed = replayed.map_err(|error| self.failed(&error))?;
+        let end = replayed.index.max(reach.index);
+        Ok(Tail { left_out: self.log.last_index().saturating_sub(end), replayed, reach })
+    }
+
+    /// Makes sure that the log is that of a member of this database.
+    fn check_member(&self, file: &File) -> Result<(), Error> {
+        let Some(metadata) = self.log.metadata else { return Ok(()) };
+        let id = MemberId(metadata.node_id);
+        let members = members(file).map_err(|error| self.unreadable(&error))?;
+        let known = members.iter().any(|member| member.id == id);
+        let has = |bucket: &[u8], key: &[u8]| {
+            row(file, bucket, key).map_err(|error| self.unreadable(&error))
+        };
+        // A restore by 3.4 leaves the rows of members that are gone.
+        let by_3_4 = has(schema::META, schema::META_TERM)?.is_none();
+        let removed = has(schema::MEMBERS_REMOVED, id.to_string().as_bytes())?.is_some();
+        if known || removed || by_3_4 || members.is_empty() {
+            return Ok(());
+        }
+        let dir = self.log.dir.display();
+        let message =
+            format!("the log in {dir} is that of member {id}, which the database does not know");
+        Err(Error::refused(message).hint("give the --wal-dir that belongs to the data directory"))
+    }
+
+    /// Finds who votes, for logs whose snapshot records do not say.
+    fn conf_state(&self, file: &File) -> Result<Option<ConfState>, Error> {
+        let snapshot = self.log.newest_snapshot().filter(|snapshot| snapshot.index > 0);
+        let Some(snapshot) = snapshot.filter(|snapshot| snapshot.conf_state.is_none()) else {
+            return Ok(None);
+        };
+        if let Some(found) = self.snap_file(snapshot) {
+            return Ok(Some(found));
+        }
+        let members = members(file).map_err(|error| self.unreadable(&error))?;
+        let of = |learners| {
+            let ids = members.iter().filter(move |member| member.is_learner == learners);
+            ids.map(|member| member.id.0).collect()
+        };
+        let found = ConfState { voters: of(false), learners: of(true), ..ConfState::default() };
+        Ok((!members.is_empty()).then_some(found))
+    }
+
+    fn snap_file(&self, snapshot: &Snapshot) -> Option<ConfState> {
+        let name = format!("{:016x}-{:016x}.snap", snapshot.term, snapshot.index);
+        let path = self.data_dir.join("member").join("snap").join(name);
+        let size = fs::metadata(&path).ok()?.len();
+        let bytes = (size <= SNAP_BYTES_MAX).then(|| fs::read(&path).ok()).flatten()?;
+        Some(Snap::decode(&bytes).ok()?.conf_state)
+    }
+
+    fn unreadable(&self, error: &Unreadable) -> Error {
+        let path = self.database.display();
+        Error::new(ExitCode::Damage, format!("{path}: {error}"))
+            .hint(format!("etcdkit snapshot verify {}", shell_word(&path.to_string())))
+    }
+
+    fn failed(&self, error: &replay::Error) -> Error {
+        let data_dir = self.data_dir.display();
+        let code = match error {
+            replay::Error::Stopped => return Error::interrupted(),
+            replay::Error::Apply(apply::Error::Request { fault, .. }) => match fault {
+                Fault::Malformed { .. } => ExitCode::Damage,
+                _ => ExitCode::Refused,
+            },
+            replay::Error::Apply(apply::Error::Entry { .. }) | replay::Error::Passwords(_) => {
+                ExitCode::Refused
+            }
+            _ => ExitCode::Damage,
+        };
+        let copy = shell_word(&format!("{data_dir}.copy"));
+        let data_dir = shell_word(&data_dir.to_string());
+        Error::new(code, format!("{data_dir}: {error}")).hint(format!(
+            "start etcd of its own version on a copy (cp -a {data_dir} {copy}) and save from that"
+        ))
+    }
+}
+
+/// Returns the database that a server would open: a leader's, where the log says that it was
+/// received and the old one lies before it.
+fn pick_database(snap: &Path, database: PathBuf, log: &Log) -> Result<PathBuf, Error> {
+    let Some(snapshot) = log.newest_snapshot().filter(|snapshot| snapshot.index > 0) else {
+        return Ok(database);
+    };
+    // What cannot be opened is named when it is examined.
+    let Ok(file) = File::open(&database) else { return Ok(database) };
+    let Ok(index) = replay::consistent_index(&file) else { return Ok(database) };
+    if index >= snapshot.index {
+        return Ok(database);
+    }
+    let received = snap.join(format!("{:016x}.snap.db", snapshot.index));
+    if received.is_file() {
+        return Ok(received);
+    }
+    let message = format!(
+        "{} stands at index {index} and the log begins anew at {}; what is between is missing",
+        database.display(),
+        snapshot.index
+    );
+    Err(Error::new(ExitCode::Damage, message)
+        .hint(format!("the leader's database {} is not there", received.display()))
+        .hint("save from another member"))
+}
+
+fn row(file: &File, bucket: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {
+    let failed = |error: crate::bolt::Error| Unreadable(error.to_string());
+    let bucket = file.bucket(&[bucket]).map_err(failed)?;
+    bucket.map_or(Ok(None), |bucket| bucket.get(key)).map_err(failed)
+}
+
+fn members(file: &File) -> Result<Vec<Member>, Unreadable> {
+    let failed = |error: crate::bolt::Error| Unreadable(error.to_string());
+    let mut members = Vec::new();
+    let Some(bucket) = file.bucket(&[schema::MEMBERS]).map_err(failed)? else {
+        return Ok(members);
+    };
+    let mut cursor = bucket.cursor();
+    while let Some(row) = cursor.next_row().map_err(failed)? {
+        members.push(Member::decode(row.value).map_err(Unreadable)?.member);
+    }
+    Ok(members)
+}

@@ -1,0 +1,272 @@
+//! `snapshot verify DIR`: may a server be started on this data directory, and which one?
+//!
+//! The database, the log and the snapshot files are read, each by itself, and then held against
+//! each other. A directory that a server has open is refused at once. Nothing is written.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::examine::{self, Examined, Level};
+use super::{Error, ExitCode, Progress, holder, status};
+use crate::etcd::data_dir::{self, DataDir, Facts, Start, Starts, starts_on};
+use crate::etcd::log::{Counted, Log, ReadError, Tail};
+use crate::etcd::members::{ClusterId, MemberId};
+use crate::format::finding::{Code, Findings};
+
+/// What a part of the directory came out as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Looked at, nothing wrong.
+    Ok,
+    /// The log ends with a write that was cut short, which a server repairs.
+    Torn,
+    /// Not there.
+    Missing,
+    /// Wrong.
+    Damaged,
+    /// Holds what this version does not know.
+    Unknown,
+    /// Not looked at.
+    Unchecked,
+}
+
+/// What the directory came out as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Whole, and at least one etcd serves from it.
+    Good,
+    /// Nothing is wrong, but it holds what this version does not know.
+    Unknown,
+    /// Damaged, or its parts contradict each other.
+    Damaged,
+}
+
+impl Verdict {
+    /// Returns what the program exits with.
+    #[must_use]
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Good => ExitCode::Ok,
+            Self::Unknown => ExitCode::Refused,
+            Self::Damaged => ExitCode::Damage,
+        }
+    }
+}
+
+/// Everything that is known about a data directory.
+#[derive(Debug)]
+pub struct VerifiedDir {
+    /// What lies in it.
+    pub dir: DataDir,
+    /// The database, where there is one.
+    pub database: Option<Examined>,
+    /// The log, where there is one.
+    pub log: Option<Log>,
+    /// How the parts go together; `None` where not all of them were read.
+    pub facts: Option<Facts>,
+    /// Which etcd starts on it; empty where that is not known.
+    pub starts: Vec<Start>,
+    /// Whether the parts contradict each other.
+    pub agreement: Part,
+    /// All findings.
+    pub findings: Findings,
+    /// Over all.
+    pub verdict: Verdict,
+}
+
+/// Verifies a data directory; `wal_dir` is where its log is, when not in it.
+///
+/// # Errors
+/// [`ExitCode::InUse`] when a server has it open; a file cannot be read; the operation was told to
+/// stop. Damage is no error.
+pub fn verify(
+    path: &Path,
+    wal_dir: Option<&Path>,
+    level: Level,
+    progress: &dyn Progress,
+) -> Result<VerifiedDir, Error> {
+    if let Some(wal_dir) = wal_dir
+        && !wal_dir.is_dir()
+    {
+        let message = format!("{} is no directory", wal_dir.display());
+        return Err(Error::new(ExitCode::NotFound, message));
+    }
+    let failed = |error: ReadError| Error::io(&error.source, "read", &error.path);
+    let dir = DataDir::inspect(path, wal_dir).map_err(failed)?;
+    if dir.database.is_none() && !dir.has_log && dir.snaps.is_empty() {
+        let message = format!("{} holds no database and no log of an etcd", path.display());
+        return Err(Error::new(ExitCode::NotFound, message)
+            .hint("etcdkit snapshot verify DIR, with the folder that --data-dir of etcd names")
+            .hint("add --wal-dir if etcd has its log elsewhere"));
+    }
+    if let Some(who) = holder::of_member(&dir.member, &dir.wal_dir) {
+        return Err(Error::new(ExitCode::InUse, format!("{} is in use by {who}", path.display()))
+            .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")
+            .hint("or stop that process first"));
+    }
+    let database = match &dir.database {
+        Some(database) => Some(examine_database(database, level, progress)?),
+        None => None,
+    };
+    let log = if dir.has_log { Some(read_log(&dir, progress)?) } else { None };
+    judge(dir, database, log)
+}
+
+/// Examines the database, as which it needs neither trailer nor a last commit at its end.
+fn examine_database(path: &Path, level: Level, progress: &dyn Progress) -> Result<Examined, Error> {
+    let mut examined = examine::examine(path, level, progress)?;
+    let mut findings = Findings::default();
+    for found in examined.findings.kept() {
+        if ![Code::SealMissing, Code::FileLiveCopy, Code::FileExtra].contains(&found.code) {
+            findings.push(found.clone());
+        }
+    }
+    examined.findings = findings;
+    Ok(examined)
+}
+
+fn read_log(dir: &DataDir, progress: &dyn Progress) -> Result<Log, Error> {
+    progress.step("read the log", 0);
+    let mut done = 0_u64;
+    let mut watch = |bytes: u64| {
+        done = done.saturating_add(bytes);
+        progress.advance(done);
+        !progress.stopped()
+    };
+    Log::open_watched(&dir.wal_dir, &mut watch).map_err(|error| {
+        if error.source.kind() == std::io::ErrorKind::Interrupted {
+            return Error::interrupted();
+        }
+        Error::io(&error.source, "read", &error.path)
+    })
+}
+
+/// Draws the conclusions from what was read.
+fn judge(dir: DataDir, database: Option<Examined>, log: Option<Log>) -> Result<VerifiedDir, Error> {
+    let mut findings = Findings::default();
+    if let Some(examined) = &database {
+        for mut found in examined.all_findings().kept().iter().cloned() {
+            found.place.file = Some("member/snap/db".into());
+            findings.push(found);
+        }
+    }
+    if let Some(log) = &log {
+        findings.append(log.findings.clone());
+    }
+    findings.append(dir.findings.clone());
+    let rows = database.as_ref().and_then(|examined| examined.rows.as_ref());
+    let is_whole = database.as_ref().is_none_or(|examined| !examined.is_damaged());
+    let mut agreement = Part::Unchecked;
+    let (mut facts, mut starts) = (None, Vec::new());
+    // Rows of a damaged database may say anything.
+    if (rows.is_some() && is_whole) || database.is_none() {
+        let agreed = data_dir::agree(&dir, log.as_ref(), rows, is_whole);
+        let (made, found) = agreed
+            .map_err(|error| Error::new(ExitCode::Failed, format!("{}: {error}", "the log")))?;
+        agreement = if found.has_errors() { Part::Damaged } else { Part::Ok };
+        findings.append(found);
+        starts = starts_on(&made);
+        facts = Some(made);
+    }
+    let nobody = !starts.is_empty() && starts.iter().all(|start| start.starts != Starts::Yes);
+    let verdict = if findings.has_errors() || nobody {
+        Verdict::Damaged
+    } else if findings.has_unknown() {
+        Verdict::Unknown
+    } else {
+        Verdict::Good
+    };
+    Ok(VerifiedDir { dir, database, log, facts, starts, agreement, findings, verdict })
+}
+
+impl VerifiedDir {
+    /// Returns what the database came out as.
+    #[must_use]
+    pub fn database_part(&self) -> Part {
+        let Some(examined) = &self.database else { return Part::Missing };
+        let corrupt = |rows: &crate::etcd::survey::Report| rows.findings.has(Code::AlarmCorrupt);
+        if examined.is_damaged() || examined.rows.as_ref().is_some_and(corrupt) {
+            Part::Damaged
+        } else if examined.rows.is_none() {
+            Part::Unchecked
+        } else if examined.has_unknown() {
+            Part::Unknown
+        } else {
+            Part::Ok
+        }
+    }
+
+    /// Returns what the log came out as.
+    #[must_use]
+    pub fn log_part(&self) -> Part {
+        let Some(log) = &self.log else { return Part::Missing };
+        if log.findings.has_errors() {
+            Part::Damaged
+        } else if log.findings.has_unknown() {
+            Part::Unknown
+        } else if let Tail::Torn { .. } = log.tail {
+            Part::Torn
+        } else {
+            Part::Ok
+        }
+    }
+
+    /// Builds the JSON object; `docs/JSON.md` describes it.
+    #[must_use]
+    pub fn report(&self) -> Value {
+        let mut report = json!({
+            "directory": self.dir.path.display().to_string(),
+            "verdict": self.verdict,
+            "database": self.database_part(),
+            "log": self.log_part(),
+            "agreement": self.agreement,
+            "starts_on": self.starts,
+        });
+        let Some(map) = report.as_object_mut() else { return report };
+        if let Some(rows) = self.database.as_ref().and_then(|examined| examined.rows.as_ref()) {
+            map.insert("revision".into(), json!(rows.current_revision));
+            map.insert("keys".into(), json!(rows.live_keys));
+            map.insert("consistent_index".into(), json!(rows.consistent_index));
+            map.insert("members".into(), status::members(rows));
+        }
+        if let Some(log) = &self.log {
+            map.insert("wal".into(), self.wal_report(log));
+        }
+        map.insert("findings".into(), json!(self.findings.kept()));
+        map.insert("findings_left_out".into(), json!(self.findings.left_out()));
+        report
+    }
+
+    fn wal_report(&self, log: &Log) -> Value {
+        let metadata = log.metadata.unwrap_or_default();
+        let facts = self.facts.as_ref();
+        let dropped = match log.tail {
+            Tail::Torn { dropped_bytes } => dropped_bytes,
+            Tail::Whole | Tail::Damaged => 0,
+        };
+        let reach = facts.map(|facts| facts.reach);
+        let counted = facts.map(|facts| match facts.counted {
+            Some(Counted::SoleVoter) => "sole-voter",
+            Some(Counted::Committed) => "committed",
+            Some(Counted::VotersUnknown) | None => "voters-unknown",
+        });
+        let voters = facts.map(|facts| facts.voters.iter().map(|id| MemberId(*id)));
+        json!({
+            "member": MemberId(metadata.node_id),
+            "cluster": ClusterId(metadata.cluster_id),
+            "segments": log.segments.len(),
+            "first_entry": log.first.map(|first| first.index),
+            "last_entry": log.last.map(|last| last.index),
+            "commit": log.hard_state.map(|state| state.commit),
+            "snapshot": log.newest_snapshot().map(|snapshot| snapshot.index),
+            "counts_up_to": reach,
+            "counts_by": counted,
+            "voters": voters.map(|voters| voters.collect::<Vec<_>>()),
+            "dropped_bytes": dropped,
+        })
+    }
+}

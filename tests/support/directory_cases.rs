@@ -1,0 +1,139 @@
+//! `snapshot verify DIR`: data directories that killed servers left, whole and damaged.
+
+use std::fs;
+
+use crate::support::{Sandbox, VERSIONS, skipped};
+
+const SEGMENT: &str = "m/member/wal/0000000000000000-0000000000000000.wal";
+
+/// A sandbox with the directory of the killed member of a version as `m`.
+fn killed(version: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.unpack(&format!("etcd-{version}/killed-datadir.tar.gz"), "m");
+    sandbox
+}
+
+/// Changes one byte of the log.
+fn flip(sandbox: &Sandbox, at: usize) {
+    let mut bytes = fs::read(sandbox.path(SEGMENT)).unwrap();
+    bytes[at] ^= 1;
+    sandbox.write(SEGMENT, &bytes);
+}
+
+#[test]
+fn killed_members_are_good_and_name_what_starts_on_them() {
+    // What starts on each, 3.4 first, as real servers did.
+    let starts = [
+        ("3.4", ["yes", "yes", "yes", "no"]),
+        ("3.5", ["no", "yes", "yes", "no"]),
+        ("3.6", ["no", "no", "yes", "yes"]),
+        ("3.7", ["no", "no", "no", "yes"]),
+    ];
+    for (version, want) in starts {
+        let sandbox = killed(version);
+        let before = sandbox.picture();
+        let ran = sandbox.run("snapshot verify m -w json").expect(0, &[]).json();
+        let directory = &ran["directories"][0];
+        assert_eq!(ran["files"].as_array().map(Vec::len), Some(0));
+        assert_eq!(directory["verdict"], "good", "{version}: {directory}");
+        let parts = ["database", "log", "agreement"].map(|part| directory[part].as_str());
+        assert_eq!(parts, [Some("ok"); 3], "{version}");
+        assert_eq!(directory["wal"]["counts_by"], "sole-voter");
+        assert_eq!(directory["wal"]["counts_up_to"], directory["wal"]["last_entry"]);
+        let codes: Vec<_> = directory["findings"].as_array().unwrap().iter().collect();
+        assert!(codes.iter().any(|found| found["code"] == "DIR005"), "{version}: {codes:?}");
+        let told = directory["starts_on"].as_array().unwrap().iter();
+        assert!(told.map(|start| start["starts"].as_str().unwrap()).eq(want), "{directory}");
+        assert_eq!(sandbox.picture(), before, "nothing is written");
+    }
+    assert_eq!(VERSIONS.len(), starts.len());
+    let sandbox = killed("3.6");
+    sandbox.run("snapshot verify m").expect(0, &["m: good", "etcd 3.6 starts", "DIR005"]);
+    sandbox.run("snapshot verify m/member -w table").expect(0, &["STARTS ON", "3.6 3.7"]);
+    sandbox.run("snapshot verify m -w fields").expect(0, &["\"wal.segments\" : 1"]);
+    sandbox.run("snapshot verify m --level quick").expect(0, &["database unchecked"]);
+}
+
+#[test]
+fn a_damaged_log_is_damage_and_a_torn_one_is_not() {
+    let sandbox = killed("3.6");
+    flip(&sandbox, 9000);
+    let words =
+        ["m: damaged", "log damaged", "WAL003", "offset 0x", "is the last good one", "next:"];
+    sandbox.run("snapshot verify m").expect(6, &words);
+
+    let sandbox = killed("3.6");
+    let mut bytes = fs::read(sandbox.path(SEGMENT)).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes.truncate(end - 9);
+    sandbox.write(SEGMENT, &bytes);
+    sandbox.run("snapshot verify m").expect(0, &["m: good", "log torn", "WAL005", "cuts off"]);
+
+    // A length that was changed: a server would cut the log there.
+    let sandbox = killed("3.6");
+    flip(&sandbox, 6);
+    sandbox.run("snapshot verify m").expect(6, &["WAL007"]);
+}
+
+#[test]
+fn what_is_missing_or_left_over_is_named() {
+    let sandbox = killed("3.6");
+    fs::rename(sandbox.path("m/member/wal"), sandbox.path("elsewhere")).unwrap();
+    let words = ["DIR002", "log missing", "starts, but does not work"];
+    sandbox.run("snapshot verify m").expect(6, &words);
+    sandbox.run("snapshot verify m --wal-dir elsewhere").expect(0, &["m: good"]);
+    sandbox.run("snapshot verify m m --wal-dir elsewhere").expect(2, &["--wal-dir"]);
+    sandbox.run("snapshot verify m --wal-dir nowhere").expect(9, &["nowhere"]);
+
+    let sandbox = killed("3.6");
+    fs::remove_file(sandbox.path("m/member/snap/db")).unwrap();
+    let words = ["DIR001", "database missing", "makes the database anew"];
+    sandbox.run("snapshot verify m").expect(6, &words);
+
+    let sandbox = killed("3.6");
+    sandbox.write("m/member/snap/db.tmp.123", b"x");
+    sandbox.write("m/notes.txt", b"x");
+    sandbox.run("snapshot verify m").expect(0, &["DIR010", "not a backup", "DIR011", "notes.txt"]);
+    sandbox.mkdir("m/proxy");
+    sandbox.run("snapshot verify m").expect(6, &["DIR012", "etcd 3.7 does not start"]);
+
+    let sandbox = Sandbox::new();
+    sandbox.mkdir("nothing");
+    sandbox.run("snapshot verify nothing").expect(9, &["no database and no log", "--wal-dir"]);
+}
+
+#[test]
+fn a_snapshot_ahead_of_the_database_is_explained() {
+    let sandbox = Sandbox::new();
+    sandbox.unpack("etcd-3.6-three-members/m1.tar.gz", "m");
+    sandbox.run("snapshot verify m").expect(0, &["m: good"]);
+    // The database of an earlier day: what a killed defrag or a hand-made copy leaves.
+    sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "old");
+    let rows = crate::support::Rows::read(&fs::read(sandbox.path("old/member/snap/db")).unwrap());
+    let old = rows.put("meta", b"consistent_index", &7_u64.to_be_bytes());
+    sandbox.write("m/member/snap/db", &old.database(4096));
+    sandbox.run("snapshot verify m").expect(6, &["DIR003", "snap.db", "agreement damaged"]);
+}
+
+#[test]
+fn a_directory_in_use_names_its_holder_at_once() {
+    let sandbox = killed("3.6");
+    let own = format!("process {}", std::process::id());
+    let knows_locks = fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.contains("WRITE"));
+    let words = if knows_locks { vec!["m is in use by", own.as_str()] } else { vec!["in use by"] };
+    let database = fs::File::open(sandbox.path("m/member/snap/db")).unwrap();
+    database.lock().unwrap();
+    sandbox.run("snapshot verify m").expect(8, &words);
+    drop(database);
+
+    let log = fs::OpenOptions::new().write(true).open(sandbox.path(SEGMENT)).unwrap();
+    let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    if let Err(error) = rustix::fs::fcntl_lock(&log, lock) {
+        return skipped(&format!("a lock on a segment: {error}"));
+    }
+    sandbox.run("snapshot verify m").expect(8, &words);
+    fs::rename(sandbox.path("m/member/wal"), sandbox.path("elsewhere")).unwrap();
+    sandbox.run("snapshot verify m --wal-dir elsewhere").expect(8, &words);
+    drop(log);
+    sandbox.run("snapshot verify m --wal-dir elsewhere").expect(0, &[]);
+}

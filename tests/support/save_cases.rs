@@ -1,0 +1,141 @@
+//! What `snapshot save --from-data-dir` makes of dead members, and what it refuses.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use etcdkit::bolt::File;
+use etcdkit::etcd::request::{Body, LeaseRevoke, Put};
+
+use crate::support::dead::{Dead, data, grant, put, unpack};
+use crate::support::{Sandbox, picture, snapshot};
+
+const SAVE: &str = "snapshot save out.db --from-data-dir dead";
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.write("plain.db", &snapshot("3.6"));
+    sandbox
+}
+
+#[test]
+fn what_only_the_log_holds_is_saved() {
+    let sandbox = sandbox();
+    let attached = Put { key: b"gone", lease: 77, ..Put::default() };
+    let entries = [
+        put("fresh", "1"),
+        grant(77, 60),
+        grant(77, 60),
+        data(Body::Put(attached)),
+        data(Body::LeaseRevoke(LeaseRevoke { id: 77 })),
+    ];
+    let dead = Dead::restored(&sandbox, "dead").append(&entries);
+    let before = picture(&dead.dir);
+    let planned = sandbox.run(&format!("{SAVE} --dry-run -w json")).expect(0, &[]).json();
+    assert!(!sandbox.exists("out.db") && !sandbox.exists("out.db.json"));
+    sandbox.run(SAVE).expect(0, &["saved ", "sole voter", "1 etcdserver: lease already exists"]);
+    assert_eq!(picture(&dead.dir), before);
+    for name in ["out.db", "out.db.json"] {
+        let mode = fs::metadata(sandbox.path(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let status = sandbox.run("snapshot status out.db -w json").expect(0, &[]).json();
+    assert_eq!(status["trailer"], "ok");
+    let old = sandbox.run("snapshot status plain.db -w json").expect(0, &[]).json();
+    let revision = old["revision"].as_i64().unwrap() + 3;
+    assert_eq!(status["revision"], revision);
+    assert_eq!(
+        (&planned["revision"], &planned["log"]["entries"]),
+        (&status["revision"], &5.into())
+    );
+    assert_eq!(planned["keys"], status["totalKey"]);
+    assert_eq!(status["totalKey"].as_i64(), old["totalKey"].as_i64().map(|keys| keys + 1));
+    let record = fs::read_to_string(sandbox.path("audit.jsonl")).unwrap();
+    assert!(record.lines().last().unwrap().contains("\"operation\":\"snapshot save\""));
+    // It restores, and what was saved is there.
+    sandbox.run("snapshot restore out.db --data-dir again --no-bump").expect(0, &[]);
+    let bytes = fs::read(sandbox.path("again/member/snap/db")).unwrap();
+    assert!(File::from_bytes(bytes).is_ok());
+    // Nothing is overwritten, the note neither.
+    sandbox.run(SAVE).expect(7, &["out.db exists"]);
+    fs::remove_file(sandbox.path("out.db")).unwrap();
+    sandbox.run(SAVE).expect(7, &["out.db.json exists"]);
+}
+
+#[test]
+fn what_cannot_be_relied_on_is_refused() {
+    let sandbox = sandbox();
+    let none = |words: &[&str], code: i32| {
+        sandbox.run(SAVE).expect(code, words);
+        assert!(!sandbox.exists("out.db") && !sandbox.exists("out.db.json"));
+        assert!(sandbox.names(".").iter().all(|name| !name.contains("etcdkit-")));
+        fs::remove_dir_all(sandbox.path("dead")).unwrap();
+    };
+    Dead::restored(&sandbox, "dead").append(&[put("a", "1"), vec![0x08, 1, 0x7a, 0]]);
+    none(&["entry 3 of the log", "field 15 of InternalRaftRequest", "cp -a"], 7);
+    Dead::restored(&sandbox, "dead").append(&[vec![0x22]]);
+    none(&["entry 2 of the log", "cannot be read"], 6);
+    Dead::restored(&sandbox, "dead").append(&[put("a", "1")]).append_after(1, &[put("b", "1")]);
+    none(&["dead"], 6);
+    Dead::restored(&sandbox, "dead");
+    fs::remove_dir_all(sandbox.path("dead/member/wal")).unwrap();
+    none(&["--wal-dir"], 9);
+    Dead::restored(&sandbox, "dead");
+    let db = sandbox.path("dead/member/snap/db");
+    let mut bytes = fs::read(&db).unwrap();
+    bytes[4096 * 3..4096 * 4].fill(0xff);
+    fs::write(&db, bytes).unwrap();
+    none(&["dead"], 6);
+    sandbox.run("snapshot save out.db --from-data-dir nothing").expect(9, &["--data-dir"]);
+    sandbox.run("snapshot save out.db").expect(2, &["--from-data-dir"]);
+    sandbox.run("snapshot save - --from-data-dir dead").expect(2, &["into a file"]);
+    sandbox.run("snapshot save out.db --wal-dir x").expect(2, &["--from-data-dir"]);
+}
+
+#[test]
+fn a_log_of_another_member_is_refused() {
+    let sandbox = sandbox();
+    Dead::restored(&sandbox, "dead").append(&[put("a", "1")]);
+    let other = "snapshot restore plain.db --data-dir other --no-bump --name x \
+                 --initial-cluster x=http://127.0.0.9:2380 \
+                 --initial-advertise-peer-urls http://127.0.0.9:2380";
+    sandbox.run(other).expect(0, &[]);
+    Dead::at(&sandbox.path("other")).append(&[put("b", "1")]);
+    let line = format!("{SAVE} --wal-dir other/member/wal");
+    sandbox.run(&line).expect(7, &["is that of member"]);
+    // One that was moved away is found.
+    fs::rename(sandbox.path("dead/member/wal"), sandbox.path("wal")).unwrap();
+    let report = sandbox.run(&format!("{SAVE} --wal-dir wal -w json")).expect(0, &[]).json();
+    assert_eq!(report["log"]["entries"], 1);
+}
+
+#[test]
+fn a_directory_in_use_is_refused_at_once() {
+    let sandbox = sandbox();
+    Dead::restored(&sandbox, "dead");
+    let db = fs::File::options().write(true).open(sandbox.path("dead/member/snap/db")).unwrap();
+    db.lock().unwrap();
+    let pid = format!("process {}", std::process::id());
+    sandbox.run(SAVE).expect(8, &["in use by", &pid]);
+    drop(db);
+    sandbox.run(SAVE).expect(0, &[]);
+}
+
+#[test]
+fn nothing_is_written_into_the_directory() {
+    let sandbox = sandbox();
+    Dead::restored(&sandbox, "dead");
+    sandbox.run("snapshot save dead/out.db --from-data-dir dead").expect(2, &["lies inside"]);
+    let line = format!("{SAVE} --audit-log dead/audit.jsonl");
+    sandbox.run(&line).expect(2, &[]);
+}
+
+#[test]
+fn entries_that_are_not_known_to_be_committed_are_left_out() {
+    let sandbox = sandbox();
+    let dead = unpack(&sandbox, "etcd-3.6-three-members/m1.tar.gz", "dead");
+    let report = sandbox.run(&format!("{SAVE} -w json")).expect(0, &[]).json();
+    assert_eq!(report["log"]["counted"], "committed");
+    let index = report["log"]["index"].as_u64().unwrap();
+    let segments = fs::read_dir(dead.join("member/wal")).unwrap();
+    assert!(segments.count() > 0 && index > 0);
+}
