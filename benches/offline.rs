@@ -1,21 +1,30 @@
 //! Speed and memory of the offline verbs, as ratios against reference programs in the same run.
 //!
 //! `cargo bench --bench offline` makes a snapshot of 300,000 keys of 1 KiB with two revisions each
-//! (about 800 MB; `ETCDKIT_BENCH_KEYS` for another number), then runs interleaved pairs and prints
-//! the median of each and their ratio:
+//! (about 800 MB), runs each verb and its reference in turns with the page cache warm, and prints
+//! one table: medians, their ratio, the bar it is held to, and the peak of the child's anonymous
+//! memory as `/proc` samples it. Nothing here fails on a number.
 //!
-//! - `snapshot verify` against the SHA-256 of the same file, in one thread of this process;
-//! - `snapshot verify` against `etcdutl snapshot status`, where `tests/interop/build` left one;
-//! - `snapshot restore` against a copy and sync of the file.
+//! - `ETCDKIT_BENCH_KEYS`: another number of keys; 1,150,000 make 3 GB, and memory stays the same
+//!   but for what a key may take.
+//! - `ETCDKIT_BENCH_PAIRS`: pairs to take the median of; 5.
+//! - Words after `--` choose the rows whose first column has one of them.
 //!
-//! Peak anonymous memory of the child is sampled from `/proc`. Nothing here fails on a number.
+//! References are `etcdutl` 3.7 and `bbolt` as `tests/interop/build` left them (in
+//! `$ETCDKIT_INTEROP_BIN` or `target/interop/bin`), `cp` and `sync`, and SHA-256 in one thread. What
+//! is not there, of ours or of theirs, has a row that says so. Takes about four times the size of
+//! the snapshot below the target folder, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on may as well stop")]
+#![allow(clippy::expect_used, clippy::panic, reason = "the same")]
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use etcdkit::bolt::builder::Builder;
@@ -25,109 +34,436 @@ use etcdkit::etcd::revision::Revision;
 use etcdkit::etcd::schema;
 use sha2::{Digest, Sha256};
 
-const PAIRS: usize = 5;
+const MIB: f64 = 1024.0 * 1024.0;
 
 fn main() {
-    let keys = std::env::var("ETCDKIT_BENCH_KEYS").ok().and_then(|n| n.parse().ok());
-    let keys: i64 = keys.unwrap_or(300_000);
+    let keys = number("ETCDKIT_BENCH_KEYS", 300_000);
+    let pairs = number("ETCDKIT_BENCH_PAIRS", 5).max(1);
+    let words: Vec<String> = std::env::args().skip(1).filter(|w| !w.starts_with('-')).collect();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let snapshot = folder.path().join("bench.db");
-    make_snapshot(&snapshot, keys);
-    let size = fs::metadata(&snapshot).unwrap().len();
-    println!("snapshot: {keys} keys x 2 revisions, {size} bytes");
-
-    let verify = || etcdkit(&["snapshot", "verify", &text(&snapshot)]);
-    pair("verify / sha256", verify, || sha256(&snapshot));
-    let etcdutl = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin/etcdutl-3.7");
-    if etcdutl.exists() {
-        let status = || run(Command::new(&etcdutl).args(["snapshot", "status"]).arg(&snapshot));
-        pair("verify / etcdutl 3.7 snapshot status", verify, status);
-    } else {
-        println!("verify / etcdutl: not measured, tests/interop/build was not run");
+    let place = Place { folder: folder.path().to_owned() };
+    make_snapshot(&place.snapshot(), keys);
+    let size = fs::metadata(place.snapshot()).unwrap().len();
+    println!("{keys} keys x 2 revisions, a snapshot of {size} bytes; medians of {pairs} pairs");
+    let mut table = Table::new(&[
+        "work",
+        "against",
+        "ours s",
+        "theirs s",
+        "ratio",
+        "bar",
+        "",
+        "ours MiB",
+        "bar",
+        "",
+        "theirs MiB",
+    ]);
+    for contest in place.contests(keys) {
+        if words.is_empty() || words.iter().any(|word| contest.work.contains(word)) {
+            eprintln!("{} against {}", contest.work, contest.against);
+            table.add(&contest.row(pairs));
+        }
     }
-    let target = folder.path().join("restored");
-    let copy = folder.path().join("copy");
-    let restore = || {
-        let audit = text(&folder.path().join("audit"));
-        let (from, to) = (text(&snapshot), text(&target));
-        let flags = ["--data-dir", &to, "--audit-log", &audit];
-        let measured = etcdkit(&[&["snapshot", "restore", &from][..], &flags[..]].concat());
-        fs::remove_dir_all(&target).unwrap();
-        measured
-    };
-    let cp = || {
-        let began = Instant::now();
-        fs::copy(&snapshot, &copy).unwrap();
-        File::open(&copy).unwrap().sync_all().unwrap();
-        let measured = Measured { time: began.elapsed(), peak_kib: 0 };
-        fs::remove_file(&copy).unwrap();
-        measured
-    };
-    pair("restore / cp + sync", restore, cp);
+    print!("{}", table.text());
 }
 
+fn number(variable: &str, default: u32) -> u32 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
+}
+
+/// A piece of work, ours or theirs.
+struct Side<'a> {
+    /// Why it cannot be run here.
+    missing: Option<String>,
+    /// Comes before each run, and its time does not count.
+    prepare: Box<dyn Fn() + 'a>,
+    run: Box<dyn Fn() -> Measured + 'a>,
+}
+
+/// Ours against a reference.
+struct Contest<'a> {
+    work: &'static str,
+    against: &'static str,
+    /// The most that ours may take of their time.
+    bar: Option<f64>,
+    /// The most anonymous memory that ours may take, in MiB.
+    memory_bar: Option<f64>,
+    ours: Side<'a>,
+    theirs: Side<'a>,
+}
+
+#[derive(Clone, Copy, Default)]
 struct Measured {
     time: Duration,
-    peak_kib: u64,
+    peak_bytes: u64,
 }
 
-fn pair(name: &str, ours: impl Fn() -> Measured, theirs: impl Fn() -> Measured) {
-    let (mut a, mut b, mut peak) = (Vec::new(), Vec::new(), 0);
-    theirs();
-    for _ in 0..PAIRS {
-        let measured = ours();
-        peak = peak.max(measured.peak_kib);
-        a.push(measured.time);
-        b.push(theirs().time);
-    }
-    a.sort();
-    b.sort();
-    let (a, b) = (a[PAIRS / 2].as_secs_f64(), b[PAIRS / 2].as_secs_f64());
-    println!("{name}: {a:.3} s / {b:.3} s = {:.2}; peak anonymous memory {peak} KiB", a / b);
-}
-
-fn etcdkit(words: &[&str]) -> Measured {
-    run(Command::new(env!("CARGO_BIN_EXE_etcdkit")).args(words))
-}
-
-fn run(command: &mut Command) -> Measured {
-    let began = Instant::now();
-    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak_kib = 0;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert!(status.success(), "{command:?}: {status}");
-            return Measured { time: began.elapsed(), peak_kib };
+impl Contest<'_> {
+    /// Measures in turns; the first turn, which warms the page cache, does not count.
+    fn row(&self, pairs: u32) -> Vec<String> {
+        let mut row = vec![self.work.to_owned(), self.against.to_owned()];
+        let missing = [&self.ours, &self.theirs].into_iter().find_map(|side| side.missing.clone());
+        if let Some(why) = missing {
+            row.push(format!("NOT MEASURED: {why}"));
+            return row;
         }
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let anonymous = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-        let now = anonymous.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-        peak_kib = peak_kib.max(now.unwrap_or(0));
-        std::thread::sleep(Duration::from_millis(2));
+        let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
+        let [mut our_peak, mut their_peak] = [0, 0];
+        for turn in 0..=pairs {
+            // Who comes first changes, so that neither always follows the other's writes.
+            let sides = [&self.ours, &self.theirs];
+            let mut measured = [Measured::default(); 2];
+            let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
+            for at in order {
+                (sides[at].prepare)();
+                measured[at] = (sides[at].run)();
+            }
+            our_peak = our_peak.max(measured[0].peak_bytes);
+            their_peak = their_peak.max(measured[1].peak_bytes);
+            if turn > 0 {
+                ours.push(measured[0].time.as_secs_f64());
+                theirs.push(measured[1].time.as_secs_f64());
+            }
+        }
+        let (ours, theirs) = (median(ours), median(theirs));
+        let ratio = ours / theirs;
+        row.extend([format!("{ours:.3}"), format!("{theirs:.3}"), format!("{ratio:.2}")]);
+        row.extend(judged(ratio, self.bar, 2));
+        let mib = |bytes: u64| f64::from(u32::try_from(bytes / 1024).unwrap()) / 1024.0;
+        row.push(format!("{:.1}", mib(our_peak)));
+        row.extend(judged(mib(our_peak), self.memory_bar, 1));
+        row.push(if their_peak > 0 { format!("{:.1}", mib(their_peak)) } else { "-".into() });
+        row
     }
 }
 
-fn sha256(path: &Path) -> Measured {
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// The bar, and whether the value is within it.
+fn judged(value: f64, bar: Option<f64>, digits: usize) -> [String; 2] {
+    let Some(bar) = bar else { return ["-".into(), String::new()] };
+    let word = if value <= bar { "ok" } else { "OVER" };
+    [format!("<= {bar:.digits$}"), word.into()]
+}
+
+/// Where everything lies.
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn snapshot(&self) -> String {
+        self.path("bench.db")
+    }
+
+    /// The table of work, references and bars.
+    fn contests(&self, keys: u32) -> Vec<Contest<'_>> {
+        // A restore keeps to 64 MiB, whatever there is of keys.
+        let small = Some(64.0);
+        let by_key = Some(64.0 + 24.0 * f64::from(keys) / MIB);
+        let contest = |work, against, bar, memory_bar, ours, theirs| Contest {
+            work,
+            against,
+            bar,
+            memory_bar,
+            ours,
+            theirs,
+        };
+        let status = &["snapshot", "status", "bench.db"];
+        let check = &["check", "bench.db"];
+        let sum = &["hashkv", "bench.db"];
+        vec![
+            contest("verify", "sha256", Some(1.15), by_key, self.verify(), self.sha256()),
+            contest(
+                "verify",
+                "etcdutl status",
+                Some(0.75),
+                by_key,
+                self.verify(),
+                self.program("etcdutl-3.7", status),
+            ),
+            contest(
+                "verify",
+                "bbolt check",
+                None,
+                by_key,
+                self.verify(),
+                self.program("bbolt", check),
+            ),
+            contest(
+                "restore",
+                "cp + sync",
+                Some(1.25),
+                small,
+                self.restore(),
+                self.copy("bench.db"),
+            ),
+            contest(
+                "restore",
+                "etcdutl restore",
+                None,
+                small,
+                self.restore(),
+                self.etcdutl_restore(),
+            ),
+            contest(
+                "defrag",
+                "etcdutl defrag",
+                Some(0.25),
+                by_key,
+                self.defrag(),
+                self.etcdutl_defrag(),
+            ),
+            contest(
+                "defrag",
+                "cp + sync of output",
+                Some(1.3),
+                by_key,
+                self.defrag(),
+                self.copy("restored/member/snap/db"),
+            ),
+            contest(
+                "compact",
+                "etcdutl defrag",
+                Some(0.25),
+                by_key,
+                self.compact(keys),
+                self.etcdutl_defrag(),
+            ),
+            contest(
+                "compact",
+                "bbolt compact",
+                None,
+                by_key,
+                self.compact(keys),
+                self.bbolt_compact(),
+            ),
+            contest(
+                "compact",
+                "cp + sync of output",
+                Some(1.3),
+                by_key,
+                self.compact(keys),
+                self.copy("compacted.db"),
+            ),
+            contest(
+                "hashkv",
+                "etcdutl hashkv",
+                Some(0.2),
+                by_key,
+                self.kit(&["hashkv"], sum),
+                self.program("etcdutl-3.7", sum),
+            ),
+        ]
+    }
+
+    /// Ours: a command of etcdkit, with names of files below the folder.
+    fn kit(&self, command: &[&str], words: &[&str]) -> Side<'_> {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        // The program itself says whether it has the command.
+        let asked = Command::new(env!("CARGO_BIN_EXE_etcdkit"))
+            .args(command)
+            .arg("--help")
+            .output()
+            .unwrap();
+        let missing = (!asked.status.success())
+            .then(|| format!("this etcdkit has no `{}`", command.join(" ")));
+        let run = Box::new(move || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_etcdkit"));
+            command.args(["--audit-log", "audit", "--quiet"]).args(&words);
+            run(command.current_dir(&self.folder))
+        });
+        Side { missing, prepare: Box::new(|| {}), run }
+    }
+
+    /// Theirs: a program that was built for comparison.
+    fn program(&self, name: &'static str, words: &'static [&str]) -> Side<'_> {
+        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/interop/bin");
+        let built = std::env::var_os("ETCDKIT_INTEROP_BIN").map_or(built, PathBuf::from);
+        let program = built.join(name);
+        let missing =
+            (!program.exists()).then(|| format!("no {name}; tests/interop/build makes it"));
+        let run =
+            Box::new(move || run(Command::new(&program).args(words).current_dir(&self.folder)));
+        Side { missing, prepare: Box::new(|| {}), run }
+    }
+
+    fn verify(&self) -> Side<'_> {
+        self.kit(&["snapshot", "verify"], &["snapshot", "verify", "bench.db"])
+    }
+
+    fn restore(&self) -> Side<'_> {
+        let words = &["snapshot", "restore", "bench.db", "--data-dir", "new"];
+        let prepare = Box::new(|| self.remove("new"));
+        Side { prepare, ..self.kit(&["snapshot", "restore"], words) }
+    }
+
+    fn etcdutl_restore(&self) -> Side<'_> {
+        let words = &["snapshot", "restore", "bench.db", "--data-dir", "theirs"];
+        let prepare = Box::new(|| self.remove("theirs"));
+        Side { prepare, ..self.program("etcdutl-3.7", words) }
+    }
+
+    fn defrag(&self) -> Side<'_> {
+        let words = &["defrag", "--data-dir", "restored"];
+        let prepare = Box::new(|| self.restored());
+        Side { prepare, ..self.kit(&["defrag"], words) }
+    }
+
+    fn etcdutl_defrag(&self) -> Side<'_> {
+        let words = &["defrag", "--data-dir", "restored"];
+        let prepare = Box::new(|| self.restored());
+        Side { prepare, ..self.program("etcdutl-3.7", words) }
+    }
+
+    fn compact(&self, keys: u32) -> Side<'_> {
+        // At the last revision that drops no record: as much is written as is read.
+        let revision = (keys + 1).to_string();
+        let words = ["snapshot", "compact", "bench.db", "--rev", &revision, "-o", "compacted.db"];
+        let prepare = Box::new(|| self.remove("compacted.db"));
+        Side { prepare, ..self.kit(&["snapshot", "compact"], &words) }
+    }
+
+    fn bbolt_compact(&self) -> Side<'_> {
+        let words = &["compact", "-o", "packed.db", "bench.db"];
+        let prepare = Box::new(|| self.remove("packed.db"));
+        Side { prepare, ..self.program("bbolt", words) }
+    }
+
+    /// Copies a file and brings it to the disk.
+    fn copy(&self, name: &'static str) -> Side<'_> {
+        let script = "cp -- \"$1\" copy && sync -- copy";
+        let run = Box::new(move || {
+            let mut command = Command::new("sh");
+            command.args(["-c", script, "sh", name]);
+            run(command.current_dir(&self.folder))
+        });
+        Side { missing: None, prepare: Box::new(|| self.remove("copy")), run }
+    }
+
+    /// Sums the file in one thread of this process.
+    fn sha256(&self) -> Side<'_> {
+        let run = Box::new(|| {
+            let began = Instant::now();
+            let mut file = File::open(self.snapshot()).unwrap();
+            std::hint::black_box(sha256_of(&mut file));
+            Measured { time: began.elapsed(), peak_bytes: 0 }
+        });
+        Side { missing: None, prepare: Box::new(|| {}), run }
+    }
+
+    fn remove(&self, name: &str) {
+        let path = self.folder.join(name);
+        let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{name}: {error}"),
+            _ => {}
+        }
+    }
+
+    /// Makes a data directory whose database is the snapshot as it is, on the disk already.
+    fn restored(&self) {
+        if !self.folder.join("restored").exists() {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_etcdkit"));
+            command.args(["--audit-log", "audit", "--quiet", "snapshot", "restore", "bench.db"]);
+            command.args(["--data-dir", "restored", "--no-bump"]);
+            run(command.current_dir(&self.folder));
+        }
+        let path = self.folder.join("restored/member/snap/db");
+        fs::copy(self.snapshot(), &path).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 32).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+/// Runs a program to its end while another thread watches its memory.
+fn run(command: &mut Command) -> Measured {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let began = Instant::now();
-    let (mut file, mut hasher) = (File::open(path).unwrap(), Sha256::new());
-    let mut piece = vec![0; 1 << 20];
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut peak_bytes = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let text = fs::read_to_string(&status).unwrap_or_default();
+                let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+                let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+                peak_bytes = kib.map_or(peak_bytes, |kib: u64| peak_bytes.max(kib * 1024));
+                thread::sleep(Duration::from_millis(2));
+            }
+            peak_bytes
+        });
+        // Reading to the end first: a program that says much must not wait for it.
+        let mut said = String::new();
+        let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+        let status = child.wait().unwrap();
+        let time = began.elapsed();
+        ended.store(true, Ordering::Relaxed);
+        let peak_bytes = watch.join().unwrap();
+        assert!(status.success(), "{command:?}: {status}\n{said}");
+        Measured { time, peak_bytes }
+    })
+}
+
+fn sha256_of(file: &mut File) -> [u8; 32] {
+    let (mut hasher, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
     loop {
         let read = file.read(&mut piece).unwrap();
         if read == 0 {
-            break;
+            return hasher.finalize().into();
         }
         hasher.update(&piece[..read]);
     }
-    std::hint::black_box(hasher.finalize());
-    Measured { time: began.elapsed(), peak_kib: 0 }
 }
 
-fn text(path: &Path) -> String {
-    PathBuf::from(path).display().to_string()
+/// Columns that line up.
+struct Table {
+    rows: Vec<Vec<String>>,
 }
 
-fn make_snapshot(path: &Path, keys: i64) {
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|&word| word.to_owned()).collect()] }
+    }
+
+    fn add(&mut self, row: &[String]) {
+        self.rows.push(row.to_vec());
+    }
+
+    fn text(&self) -> String {
+        // A row that only says why it is empty does not widen its column.
+        let full = self.rows.iter().filter(|row| row.len() == self.rows[0].len());
+        let full: Vec<_> = full.collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let width = if at < 2 { &self.rows.iter().collect() } else { &full };
+                let width = width.iter().map(|row| row[at].len()).max().unwrap_or(0);
+                let _ = match at {
+                    0 | 1 => write!(line, "{cell:width$}  "),
+                    _ => write!(line, "{cell:>width$}  "),
+                };
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn make_snapshot(path: &str, keys: u32) {
+    let keys = i64::from(keys);
     let out = BufWriter::with_capacity(1 << 20, File::create_new(path).unwrap());
     let mut builder = Builder::new(out, 4096).unwrap();
     let value: Vec<u8> = (0..1024_u32).map(|n| u8::try_from(n * 37 % 251).unwrap()).collect();
@@ -168,7 +504,9 @@ fn make_snapshot(path: &Path, keys: i64) {
     }
     let (_, out) = builder.finish(9).unwrap();
     drop(out.into_inner().unwrap());
-    let bytes = fs::read(path).unwrap();
-    let trailer = Sha256::digest(&bytes);
-    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&trailer).unwrap();
+    let mut file = File::options().read(true).write(true).open(path).unwrap();
+    let trailer = sha256_of(&mut file);
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(&trailer).unwrap();
+    file.sync_all().unwrap();
 }

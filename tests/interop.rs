@@ -21,6 +21,8 @@ mod clusters;
 mod damage;
 #[path = "interop/directories.rs"]
 mod directories;
+#[path = "interop/edited.rs"]
+mod edited;
 #[path = "interop/equals.rs"]
 mod equals;
 #[path = "interop/files.rs"]
@@ -33,3 +35,5 @@ mod random;
 mod replays;
 #[path = "interop/running.rs"]
 mod running;
+#[path = "interop/together.rs"]
+mod together;

@@ -211,11 +211,7 @@ impl Real {
         let client = format!("http://127.0.0.1:{client}");
         let peer = start.peer.clone().unwrap_or_else(|| format!("http://127.0.0.1:{peer}"));
         let data_dir = start.data_dir.display().to_string();
-        let log = PathBuf::from(format!("{data_dir}.log"));
-        let out = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
-        let offset = out.metadata().expect("a log").len();
         let mut command = self.program(&format!("etcd-{version}"));
-        command.env("ETCD_VERIFY", "all");
         command.args(["--name", start.name, "--data-dir", &data_dir]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -223,9 +219,30 @@ impl Real {
             command.args(["--initial-cluster", &format!("{}={peer}", start.name)]);
         }
         command.args(start.more);
+        self.launch(command, &data_dir, client)
+    }
+
+    /// Starts an etcd with the words of a printed command, and does not wait for it.
+    #[track_caller]
+    pub(crate) fn spawn_printed(&self, version: &str, words: &[String]) -> Etcd<'_> {
+        assert_eq!(words.first().map(String::as_str), Some("etcd"), "{words:?}");
+        let value = |flag: &str| {
+            let at = words.iter().position(|word| word == flag).map(|at| at + 1);
+            at.and_then(|at| words.get(at)).unwrap_or_else(|| panic!("no {flag}: {words:?}"))
+        };
+        let mut command = self.program(&format!("etcd-{version}"));
+        command.args(&words[1..]);
+        self.launch(command, value("--data-dir"), value("--listen-client-urls").clone())
+    }
+
+    fn launch(&self, mut command: Command, data_dir: &str, endpoint: String) -> Etcd<'_> {
+        let log = PathBuf::from(format!("{data_dir}.log"));
+        let out = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
+        let offset = out.metadata().expect("a log").len();
+        command.env("ETCD_VERIFY", "all");
         command.stdout(out.try_clone().expect("a log")).stderr(out);
         let child = command.spawn().expect("etcd starts");
-        Etcd { real: self, child, endpoint: client, log, offset }
+        Etcd { real: self, child, endpoint, log, offset }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a restore did, or would do: for people, for JSON and for the audit record.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -233,9 +234,10 @@ fn start(plan: &Plan, name: &str) -> String {
     let identity = &plan.identity;
     let peers = identity.peer_urls(name);
     let inside = plan.examined.rows.iter().flat_map(|rows| &rows.members);
+    let own = identity.cluster.members.get(name).map(Vec::as_slice).unwrap_or_default();
     let clients = inside
         .filter(|member| member.name == name)
-        .map(|member| member.client_urls.join(","))
+        .filter_map(|member| moved_urls(&member.client_urls, &member.peer_urls, own))
         .find(|urls| !urls.is_empty());
     let mut words: Vec<String> = vec!["etcd".into(), "--name".into(), name.to_owned()];
     let mut flag = |name: &str, value: &str| {
@@ -258,6 +260,37 @@ fn start(plan: &Plan, name: &str) -> String {
         flag("initial-cluster-state", "existing");
     }
     shell_line(&words)
+}
+
+/// A member's client URLs, comma-separated, on the host where its peer URLs now are; `None` where
+/// that does not follow from the addresses of before.
+fn moved_urls(clients: &[String], before: &[String], now: &[String]) -> Option<String> {
+    let hosts = |urls: &[String]| -> BTreeSet<String> {
+        urls.iter().filter_map(|url| Some(split_url(url)?.1.to_owned())).collect()
+    };
+    let (before, now) = (hosts(before), hosts(now));
+    if before == now {
+        return Some(clients.join(","));
+    }
+    let (Some(old), Some(new)) = (before.first(), now.first()) else { return None };
+    if before.len() > 1 || now.len() > 1 {
+        return None;
+    }
+    let moved = clients.iter().map(|url| {
+        let (scheme, host, port) = split_url(url)?;
+        (host == old).then(|| format!("{scheme}://{new}{port}"))
+    });
+    Some(moved.collect::<Option<Vec<_>>>()?.join(","))
+}
+
+/// Splits a URL into scheme, host, and what comes after it, from the port's colon on.
+fn split_url(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = match rest.strip_prefix('[') {
+        Some(inside) => inside.find(']')?.checked_add(2)?,
+        None => rest.find([':', '/']).unwrap_or(rest.len()),
+    };
+    Some((scheme, rest.get(..end)?, rest.get(end..)?))
 }
 
 /// The same with etcdutl and ordinary commands.
@@ -322,4 +355,26 @@ fn next(options: &Options, plan: &Plan) -> Vec<String> {
         ));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_urls_move_with_the_peer_urls() {
+        let urls = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let moved = |clients, before, now| moved_urls(&urls(clients), &urls(before), &urls(now));
+        let before = "https://10.0.0.1:2380";
+        let client = "https://10.0.0.1:2379";
+        assert_eq!(moved(client, before, "https://10.0.0.1:12380").as_deref(), Some(client));
+        let now = moved(client, before, "https://10.0.0.9:2380");
+        assert_eq!(now.as_deref(), Some("https://10.0.0.9:2379"));
+        let now = moved("http://[fd00::1]:2379", "http://[fd00::1]:2380", "http://[fd00::2]:2380");
+        assert_eq!(now.as_deref(), Some("http://[fd00::2]:2379"));
+        // Another name, or more than one host: nothing follows from that.
+        assert_eq!(moved("https://m1:2379", before, "https://10.0.0.9:2380"), None);
+        let two = "https://10.0.0.9:2380,https://10.0.1.9:2380";
+        assert_eq!(moved(client, before, two), None);
+    }
 }

@@ -26,6 +26,7 @@ func init() {
 	commands = map[string]command{
 		"boltgen":          {"boltgen [--only PART] DIR", runBoltgen},
 		"boltdump":         {"boltdump [--timeout 60s] FILE", runBoltdump},
+		"boltrewrite":      {"boltrewrite [--page-size N] [--freelist] [--churn N] SRC DST", runBoltrewrite},
 		"boltshape":        {"boltshape FILE...", runBoltshape},
 		"boltcheck":        {"boltcheck [--timeout 10s] FILE...   (FILE - reads names from standard input)", runBoltcheck},
 		"boltcheck-worker": {"", runBoltcheckWorker},
