@@ -366,6 +366,21 @@ fn a_restore_in_the_place_of_old_data_survives() {
     restores("occupied", false, false).survives();
 }
 
+#[test]
+fn a_directory_staged_inside_an_empty_one_survives() {
+    stages("empty", "out").survives();
+}
+
+#[test]
+fn a_restore_into_an_empty_directory_survives() {
+    restores("empty", false, false).survives();
+}
+
+#[test]
+fn a_restore_with_its_wal_elsewhere_survives() {
+    restores("absent", true, false).survives();
+}
+
 /// The rows of a database file, where it is whole.
 fn rows(path: &Path) -> Option<Rows> {
     let bytes = fs::read(path).ok()?;
