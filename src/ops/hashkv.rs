@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::subject::Subject;
+use super::tail::Dead;
 use super::{Error, ExitCode, Progress};
 use crate::bolt::{self, Visit};
 use crate::etcd::hash::{self, Compaction, HashKvError};
@@ -28,7 +29,22 @@ pub struct Report {
 /// The revision is negative, compacted or to come ([`ExitCode::Usage`]), a page or row cannot be
 /// read ([`ExitCode::Damage`]), or what [`Subject::open`] says.
 pub fn hashkv(path: &Path, revision: i64, progress: &dyn Progress) -> Result<Report, Error> {
-    let subject = Subject::open(path)?;
+    let mut subject = Subject::open(path)?;
+    if subject.is_dir {
+        let dead = Dead::open(path, None, progress)?;
+        if !dead.database.ends_with("db") {
+            // What a leader sent to take the place of the db.
+            subject = Subject::open(&dead.database)?;
+        }
+        let tail = dead.replay(&subject.file, progress)?;
+        if tail.left_out > 0 {
+            progress.note(&format!(
+                "{} entries of the log are not known to be committed and do not count",
+                tail.left_out
+            ));
+        }
+        subject.edits = tail.replayed.edits;
+    }
     let name = path.display().to_string();
     let damaged = |findings: Vec<Finding>| damaged(&name, findings);
     let compaction = Compaction::read(&subject.file, &subject.edits).map_err(|error| {
