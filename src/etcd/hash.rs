@@ -19,8 +19,8 @@
 //! **Hash** is CRC-32C over the names of all buckets and their rows, without rows of bucket `meta`
 //! that differ from member to member; which those are differs between versions.
 //!
-//! Source: etcd `mvcc/hash.go` `unsafeHashByRev`, `mvcc/index.go` `Keep`, `mvcc/key_index.go` `keep`,
-//! `mvcc/kvstore.go` `hashByRev`, `backend.Hash`, 3.4.45 to 3.7.3.
+//! Source: etcd `mvcc/hash.go` `unsafeHashByRev`, `mvcc/index.go` `Keep`, `mvcc/key_index.go`
+//! `keep`, `mvcc/kvstore.go` `hashByRev`, `backend.Hash`, 3.4.45 to 3.7.3.
 
 use super::key_table::KeyTable;
 use super::record::KeyValue;

@@ -74,6 +74,12 @@ impl Subject {
         let dead = Dead::open(path, wal_dir, progress).map_err(alone)?;
         let subject = Self::open_file(&dead.database)?;
         let tail = dead.replay(&subject.file, progress).map_err(alone)?;
+        if tail.left_out > 0 {
+            progress.note(&format!(
+                "{} entries of the log are not known to be committed and do not count",
+                tail.left_out
+            ));
+        }
         let edits = tail.replayed.edits;
         Ok(Self { path: path.to_owned(), edits, is_dir, ..subject })
     }

@@ -21,7 +21,11 @@ static DATABASE: LazyLock<File> = LazyLock::new(|| {
     let rows: [(&str, &[u8], &[u8]); 5] = [
         ("authRoles", b"r", b"\x0a\x01r\x12\x06\x08\x02\x12\x01a\x1a\x01"),
         ("authUsers", b"root", b"\x0a\x04root\x1a\x04root\x22\x00"),
-        ("key", b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0", b"\x0a\x01a\x10\x02\x18\x02\x20\x01\x30\x05"),
+        (
+            "key",
+            b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0",
+            b"\x0a\x01a\x10\x02\x18\x02\x20\x01\x30\x05",
+        ),
         ("lease", b"\0\0\0\0\0\0\0\x05", b"\x08\x05\x10\x3c"),
         ("members", b"a", b"{\"id\":10,\"peerURLs\":[\"http://a:1\"]}"),
     ];
