@@ -11,7 +11,7 @@ use super::Source;
 use crate::format::{u64_of, usize_of};
 
 const PIECE_BYTES_MIN: u64 = 16 << 10;
-const PIECE_BYTES_MAX: u64 = 256 << 10;
+const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// Buffers of single pages that are kept for the next ones.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 64 << 10;
