@@ -447,12 +447,22 @@ fn hashkv_of_a_killed_member_equals_what_it_said_last() {
 
 /// Saves a fixture's data directory; returns the report and the snapshot.
 fn save_dead(sandbox: &Sandbox, archive: &str, name: &str) -> (Saved, Vec<u8>) {
+    save_dead_with(sandbox, archive, name, false)
+}
+
+fn save_dead_with(
+    sandbox: &Sandbox,
+    archive: &str,
+    name: &str,
+    include_uncommitted: bool,
+) -> (Saved, Vec<u8>) {
     let data_dir = unpack(sandbox, archive, name);
     let before = picture(&data_dir);
     let options = Options {
         output: sandbox.path(&format!("{name}.db")),
         data_dir: data_dir.clone(),
         wal_dir: None,
+        include_uncommitted,
         dry_run: false,
         audit_log: sandbox.path("audit.jsonl"),
     };
@@ -533,5 +543,14 @@ fn members_that_died_together_agree_as_far_as_each_goes() {
         let shared: support::Bucket =
             longest.iter().take(rows.len()).map(|(k, v)| (k.clone(), v.clone())).collect();
         assert_eq!(*rows, shared, "at revision {revision}");
+    }
+    // Each log holds all that was acknowledged, the last put too that no member was told of.
+    for name in ["m1", "m2", "m3"] {
+        let archive = format!("etcd-3.6-three-members/{name}.tar.gz");
+        let (report, bytes) = save_dead_with(&sandbox, &archive, &format!("{name}-all"), true);
+        assert_eq!(report.revision, answer["header"]["revision"], "{name}");
+        assert_eq!(living(&bytes), living_of(&answer), "{name}");
+        assert_eq!(report.log.left_out, 0, "{name}");
+        assert!(report.log.uncommitted > 0 && report.warnings.len() == 1, "{name}");
     }
 }

@@ -21,6 +21,10 @@ pub(super) struct Save {
     /// Where the dead member's WAL is, if not in its data directory
     #[arg(long, value_name = "DIR", requires = "from_data_dir")]
     wal_dir: Option<PathBuf>,
+    /// Count entries too that this member was not told to be committed: for the furthest log of a
+    /// majority of dead members
+    #[arg(long, requires = "from_data_dir")]
+    include_uncommitted: bool,
     /// Show what would be saved and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -43,6 +47,7 @@ pub(super) fn run(global: &Global, args: Save) -> Outcome {
         output: args.file,
         data_dir,
         wal_dir: args.wal_dir,
+        include_uncommitted: args.include_uncommitted,
         dry_run: args.dry_run,
         audit_log: global.audit_log.clone(),
     };

@@ -43,6 +43,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Its WAL directory where that is another place.
     pub wal_dir: Option<PathBuf>,
+    /// Entries count that the member was not told to be committed.
+    pub include_uncommitted: bool,
     /// Change nothing.
     pub dry_run: bool,
     /// Where the record of the change goes.
@@ -115,6 +117,8 @@ pub struct LogReport {
     pub counted: &'static str,
     /// Entries that are in the log and not in the snapshot.
     pub left_out: u64,
+    /// Entries in the snapshot that are not known to be committed.
+    pub uncommitted: u64,
     /// Entries that were done, by kind.
     pub done: Vec<Count>,
     /// Entries that had been refused to their clients and were refused again, by reason.
@@ -164,7 +168,7 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     steps.push(Step::since("verify", began));
 
     let began = Instant::now();
-    let tail = dead.replay(file, progress)?;
+    let tail = dead.replay(file, options.include_uncommitted, progress)?;
     if examined.has_unknown() && tail.replayed.entries > 0 {
         let message = format!(
             "{} holds what this version does not know, and its log goes on for {} entries",
@@ -425,6 +429,7 @@ fn describe(
         entries: replayed.entries,
         counted,
         left_out: tail.left_out,
+        uncommitted: tail.uncommitted,
         done: replayed.done.iter().map(|(kind, n)| count((*kind).into(), n)).collect(),
         refused: replayed.refused.iter().map(|(why, n)| count(why.to_string(), n)).collect(),
     };
@@ -471,8 +476,16 @@ fn warn_of_log(dead: &Dead, tail: &Tail, warnings: &mut Vec<String>) {
     if tail.left_out > 0 {
         warnings.push(format!(
             "{} entries after index {} are in this member's log and not known to be committed; \
-             they are left out: save from every member that is left and keep the highest revision",
+             they are left out: save from every member that is left and keep the highest revision; \
+             when no member lives, --include-uncommitted with the one whose log goes furthest loses \
+             nothing that was acknowledged, if it is one of a majority",
             tail.left_out, replayed.index
+        ));
+    } else if tail.uncommitted > 0 {
+        warnings.push(format!(
+            "{} entries up to index {} are included as asked, which this member was not told to be \
+             committed: no other member may go on from its own log",
+            tail.uncommitted, replayed.index
         ));
     } else if tail.reach.counted != Counted::SoleVoter {
         warnings.push(format!(

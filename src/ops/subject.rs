@@ -73,7 +73,7 @@ impl Subject {
         };
         let dead = Dead::open(path, wal_dir, progress).map_err(alone)?;
         let subject = Self::open_file(&dead.database)?;
-        let tail = dead.replay(&subject.file, progress).map_err(alone)?;
+        let tail = dead.replay(&subject.file, false, progress).map_err(alone)?;
         if tail.left_out > 0 {
             progress.note(&format!(
                 "{} entries of the log are not known to be committed and do not count",

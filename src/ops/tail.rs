@@ -4,7 +4,7 @@
 //! refused at once, with the server's pid.
 //!
 //! How much of the log counts: all of it where the member is the sole voter, since what it
-//! acknowledged may be there only; else what is known to be committed.
+//! acknowledged may be there only; else what is known to be committed, unless more is asked for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,8 @@ pub struct Tail {
     pub reach: Reach,
     /// Entries of the log that do not count.
     pub left_out: u64,
+    /// Entries that are not known to be committed, and count because that was asked for.
+    pub uncommitted: u64,
 }
 
 impl Dead {
@@ -111,19 +113,30 @@ impl Dead {
 
     /// Applies to the database what its log holds beyond it.
     ///
+    /// `uncommitted`: entries count that this member was not told to be committed. Some of them may
+    /// have been acknowledged by a majority that it was part of; a cluster that starts again from
+    /// the most advanced log of a majority commits them all.
+    ///
     /// # Errors
     /// Something in the log is missing, damaged or not understood, or it is another member's.
-    pub fn replay(&self, file: &File, progress: &dyn Progress) -> Result<Tail, Error> {
+    pub fn replay(
+        &self,
+        file: &File,
+        uncommitted: bool,
+        progress: &dyn Progress,
+    ) -> Result<Tail, Error> {
         progress.step("replay", 0);
         self.check_member(file)?;
         let fallback = self.conf_state(file)?;
         let reach = self.log.reach(fallback.as_ref());
+        let last_index = self.log.last_index();
+        let until = if uncommitted { reach.index.max(last_index) } else { reach.index };
         let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
         let entries = |error| Unreadable(format!("the log cannot be read: {error}"));
         let mut feed = |visit: &mut replay::Visit<'_>| {
             let mut log = self.log.entries(after).map_err(entries)?;
             while let Some(entry) = log.read_next().map_err(entries)? {
-                if entry.index > reach.index {
+                if entry.index > until {
                     break;
                 }
                 visit(&entry)?;
@@ -132,8 +145,9 @@ impl Dead {
         };
         let replayed = replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped());
         let replayed = replayed.map_err(|error| self.failed(&error))?;
-        let end = replayed.index.max(reach.index);
-        Ok(Tail { left_out: self.log.last_index().saturating_sub(end), replayed, reach })
+        let end = replayed.index.max(until);
+        let uncommitted = until.saturating_sub(reach.index.max(replayed.from_index));
+        Ok(Tail { left_out: last_index.saturating_sub(end), replayed, reach, uncommitted })
     }
 
     /// Makes sure that the log is that of a member of this database.

@@ -472,6 +472,7 @@ fn a_snapshot_of_a_dead_member_survives() {
             output: root.join("out.db"),
             data_dir: elsewhere.path().join("d"),
             wal_dir: None,
+            include_uncommitted: false,
             dry_run: false,
             audit_log: elsewhere.path().join("audit.jsonl"),
         };

@@ -167,6 +167,7 @@ fn a_save_that_is_stopped_leaves_nothing() {
         output: sandbox.path("out.db"),
         data_dir: dead.dir.clone(),
         wal_dir: None,
+        include_uncommitted: false,
         dry_run: false,
         audit_log: sandbox.path("audit.jsonl"),
     };
