@@ -11,9 +11,9 @@
 //! - Words after `--` choose the rows whose first column has one of them.
 //!
 //! References are `etcdutl` 3.7 and `bbolt` as `tests/interop/build` left them (in
-//! `$ETCDKIT_INTEROP_BIN` or `target/interop/bin`), `cp` and `sync`, and SHA-256 in one thread. What
-//! is not there, of ours or of theirs, has a row that says so. Takes about four times the size of
-//! the snapshot below the target folder, and leaves nothing behind.
+//! `$ETCDKIT_INTEROP_BIN` or `target/interop/bin`), `cp` and `sync`, and SHA-256 in one thread.
+//! What is not there, of ours or of theirs, has a row that says so. Takes about six times the size
+//! of the snapshot below the target folder, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on may as well stop")]
 #![allow(clippy::expect_used, clippy::panic, reason = "the same")]
