@@ -348,7 +348,11 @@ fn what_is_no_file_is_named() {
     let sandbox = Sandbox::new();
     sandbox.mkdir("folder");
     sandbox.sh("mkfifo pipe").expect(0, &[]);
-    refused_by_all(&sandbox, "folder", 1, &["folder", "a directory"]);
+    // Verify reads data directories, and says what this one is not; the others want a file.
+    sandbox.run("snapshot verify folder").expect(9, &["folder", "no database and no log"]);
+    for command in ["snapshot status folder", "snapshot restore folder --data-dir out"] {
+        sandbox.run(command).expect(1, &["folder", "a directory"]);
+    }
     refused_by_all(&sandbox, "pipe", 1, &["pipe", "not a regular file"]);
     refused_by_all(&sandbox, "/dev/zero", 1, &["not a regular file"]);
     refused_by_all(&sandbox, "missing.db", 9, &["missing.db"]);

@@ -392,7 +392,7 @@ fn look(sandbox: &Sandbox, variant: &Variant) -> Result<(Verdict, bool), String>
 
 /// Inspects a file: its bytes add up, and what cannot be read makes it partial.
 fn inspected(path: &Path, examined: &Examined) -> Result<(), String> {
-    let options = inspect::Options { path: path.to_owned(), depth: Some(2), top: 5 };
+    let options = inspect::Options { path: path.to_owned(), wal_dir: None, depth: Some(2), top: 5 };
     let report = match catch_unwind(AssertUnwindSafe(|| inspect::inspect(&options, &Silent))) {
         Err(_) => return Err("panics while it is inspected".into()),
         Ok(Err(error)) if examined.file.is_none() && error.code == ExitCode::Damage => {

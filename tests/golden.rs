@@ -409,7 +409,7 @@ fn hashkv_equals_the_servers() {
             _ => continue,
         };
         let sandbox = Sandbox::with(&bytes);
-        let ours = hashkv(&sandbox.path("s.db"), 0, &Silent).unwrap();
+        let ours = hashkv(&sandbox.path("s.db"), None, 0, &Silent).unwrap();
         for file in files {
             let said = json_fixture(&file);
             // etcdctl prints a list of answers, etcdutl one figure.
@@ -425,6 +425,24 @@ fn hashkv_equals_the_servers() {
         }
     }
     assert_eq!(compared, 10);
+}
+
+#[test]
+fn hashkv_of_a_killed_member_equals_what_it_said_last() {
+    for version in VERSIONS {
+        let sandbox = Sandbox::new();
+        let data_dir = unpack(&sandbox, &format!("etcd-{version}/killed-datadir.tar.gz"), "killed");
+        let before = picture(&data_dir);
+        let ours = hashkv(&data_dir, None, 0, &Silent).unwrap();
+        assert_eq!(picture(&data_dir), before, "{version}");
+        let said = &json_fixture(&format!("etcd-{version}/hashkv-at-kill.json"))[0]["HashKV"];
+        let want = (&said["hash"], &said["compact_revision"], &said["header"]["revision"]);
+        let got = (json!(ours.hash), json!(ours.compact_revision), json!(ours.hash_revision));
+        assert_eq!((&got.0, &got.1, &got.2), want, "{version}");
+        // The database alone is another matter.
+        let alone = hashkv(&data_dir.join("member/snap/db"), None, 0, &Silent).unwrap();
+        assert_eq!(alone.hash_revision, 91, "{version}");
+    }
 }
 
 /// Saves a fixture's data directory; returns the report and the snapshot.

@@ -11,7 +11,7 @@ use super::Source;
 use crate::format::{u64_of, usize_of};
 
 const PIECE_BYTES_MIN: u64 = 16 << 10;
-const PIECE_BYTES_MAX: u64 = 256 << 10;
+const PIECE_BYTES_MAX: u64 = 64 << 10;
 /// Buffers of single pages that are kept for the next ones.
 const SPARE_MAX: usize = 8;
 const SPARE_BYTES_MAX: usize = 64 << 10;
@@ -66,11 +66,12 @@ impl<'a> Ahead<'a> {
         let end = self.start.saturating_add(u64_of(self.piece.len()));
         let goes_on =
             !self.piece.is_empty() && (end..end.saturating_add(1 << 16)).contains(&offset);
-        if (goes_on || offset == self.last_end) && self.fill(offset, goes_on).is_ok() {
-            if let Some(bytes) = self.held(offset, len) {
-                out.extend_from_slice(bytes);
-                return Ok(());
-            }
+        if (goes_on || offset == self.last_end)
+            && self.fill(offset, goes_on).is_ok()
+            && let Some(bytes) = self.held(offset, len)
+        {
+            out.extend_from_slice(bytes);
+            return Ok(());
         }
         let from = out.len();
         out.resize(from.saturating_add(len), 0);

@@ -15,6 +15,9 @@ pub(super) struct Args {
     /// A snapshot, a db file, or the data directory of a stopped member
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
+    /// Where a data directory's log is, if etcd has a --wal-dir
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
     /// Hash records up to this revision; 0 for the current one
     #[arg(long, value_name = "REVISION", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(i64).range(0..))]
@@ -23,7 +26,7 @@ pub(super) struct Args {
 
 pub(super) fn run(global: &Global, args: &Args) -> Outcome {
     let terminal = Terminal::new(global);
-    let report = hashkv::hashkv(&args.path, args.rev, &terminal)?;
+    let report = hashkv::hashkv(&args.path, args.wal_dir.as_deref(), args.rev, &terminal)?;
     terminal.clear();
     let figures = [
         report.hash.to_string(),

@@ -15,6 +15,9 @@ pub(super) struct Inspect {
     /// A snapshot file, a db file, or a data directory whose server is stopped
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
+    /// Where a data directory's log is, if etcd has a --wal-dir
+    #[arg(long, value_name = "DIR")]
+    wal_dir: Option<PathBuf>,
     /// Tell keys apart to this depth: of Kubernetes 1 is the resource, 2 the namespace too, of
     /// other keys the number of path segments [default: 1, and 2 for paths]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -28,7 +31,7 @@ pub(super) struct Inspect {
 pub(super) fn run(global: &Global, args: Inspect) -> Outcome {
     let terminal = Terminal::new(global);
     let top = usize::try_from(args.top).unwrap_or(inspect::TOP_MAX);
-    let options = Options { path: args.path, depth: args.depth, top };
+    let options = Options { path: args.path, wal_dir: args.wal_dir, depth: args.depth, top };
     let report = inspect::inspect(&options, &terminal)?;
     terminal.clear();
     match global.write_out {

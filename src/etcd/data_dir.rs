@@ -76,13 +76,6 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Tells whether a path is a data directory or its folder `member`.
-    #[must_use]
-    pub fn is_one(path: &Path) -> bool {
-        let is_member = |path: &Path| path.join("snap").is_dir() || path.join("wal").is_dir();
-        is_member(&path.join("member")) || is_member(path)
-    }
-
     /// Looks at a data directory, or at its folder `member`.
     ///
     /// # Errors

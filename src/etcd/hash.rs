@@ -19,8 +19,8 @@
 //! **Hash** is CRC-32C over the names of all buckets and their rows, without rows of bucket `meta`
 //! that differ from member to member; which those are differs between versions.
 //!
-//! Source: etcd `mvcc/hash.go` `unsafeHashByRev`, `mvcc/index.go` `Keep`, `mvcc/key_index.go` `keep`,
-//! `mvcc/kvstore.go` `hashByRev`, `backend.Hash`, 3.4.45 to 3.7.3.
+//! Source: etcd `mvcc/hash.go` `unsafeHashByRev`, `mvcc/index.go` `Keep`, `mvcc/key_index.go`
+//! `keep`, `mvcc/kvstore.go` `hashByRev`, `backend.Hash`, 3.4.45 to 3.7.3.
 
 use super::key_table::KeyTable;
 use super::record::KeyValue;
@@ -152,7 +152,7 @@ pub struct NewestRows {
     /// Tombstones at the revision, where that is the limit.
     tombstones: RowSet,
     row: u32,
-    fault: Option<Finding>,
+    fault: Option<Box<Finding>>,
 }
 
 /// What [`NewestRows`] learned.
@@ -179,7 +179,7 @@ impl NewestRows {
     ///
     /// # Errors
     /// The first row that could not be read.
-    pub fn finish(self) -> Result<Newests, Finding> {
+    pub fn finish(self) -> Result<Newests, Box<Finding>> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -194,7 +194,7 @@ impl NewestRows {
         Ok(newests)
     }
 
-    fn take(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) -> Result<(), Finding> {
+    fn take(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) -> Result<(), Box<Finding>> {
         let revision = decode_key(at, key)?;
         let main = revision.revision.main;
         if main > self.revision {
@@ -265,7 +265,7 @@ pub struct HashKvSum {
     crc: u32,
     row: u32,
     last_main: i64,
-    fault: Option<Finding>,
+    fault: Option<Box<Finding>>,
 }
 
 impl HashKvSum {
@@ -280,11 +280,11 @@ impl HashKvSum {
     ///
     /// # Errors
     /// The first row that could not be read.
-    pub fn finish(self) -> Result<(u32, i64), Finding> {
+    pub fn finish(self) -> Result<(u32, i64), Box<Finding>> {
         self.fault.map_or(Ok((self.crc, self.last_main)), Err)
     }
 
-    fn take(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) -> Result<(), Finding> {
+    fn take(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) -> Result<(), Box<Finding>> {
         let revision = decode_key(at, key)?;
         let main = revision.revision.main;
         self.last_main = main;
@@ -344,7 +344,7 @@ pub fn hash_kv<E>(
     revision: i64,
     walk: &mut dyn FnMut(&mut dyn Visit) -> Result<(), E>,
 ) -> Result<HashKv, HashKvError<E>> {
-    let row = |finding| HashKvError::Row(Box::new(finding));
+    let row = HashKvError::Row;
     let compact_revision = compaction.revision();
     if revision != 0 && revision < compact_revision {
         return Err(HashKvError::Compacted(compact_revision));
@@ -446,11 +446,11 @@ fn is_in_key(at: &At<'_>) -> bool {
     matches!(at.bucket, [name] if name == schema::KEY)
 }
 
-fn decode_key(at: &At<'_>, key: &[u8]) -> Result<RevisionKey, Finding> {
+fn decode_key(at: &At<'_>, key: &[u8]) -> Result<RevisionKey, Box<Finding>> {
     RevisionKey::decode(key).map_err(|error| finding(Code::RevisionKey, at, key, error.to_string()))
 }
 
-fn finding(code: Code, at: &At<'_>, key: &[u8], detail: String) -> Finding {
+fn finding(code: Code, at: &At<'_>, key: &[u8], detail: String) -> Box<Finding> {
     let place = Place {
         file: None,
         page: Some(at.page),
@@ -459,7 +459,7 @@ fn finding(code: Code, at: &At<'_>, key: &[u8], detail: String) -> Finding {
         bucket: short_path(at.bucket),
         key: Some(short_key(key)),
     };
-    Finding::new(code, place, detail)
+    Box::new(Finding::new(code, place, detail))
 }
 
 #[cfg(test)]

@@ -123,14 +123,14 @@ impl<V: Copy + Default> KeyTable<V> {
         entries.filter(|entry| !entry.is_empty()).map(|entry| entry.value)
     }
 
-    /// Returns the number of the shard and the first hash, which is never 0.
+    /// Returns the number of the shard, below 256, and the first hash, which is never 0.
     fn place(&self, key: &[u8]) -> (usize, u64) {
         let [first, second] = self.secrets.each_ref().map(|secret| {
             let mut hasher = FoldHasher::with_seed(secret.seed, &secret.shared);
             hasher.write(key);
             hasher.finish()
         });
-        (usize_of(second % u64_of(SHARDS)), first.max(1))
+        (usize::from(second.to_le_bytes()[0]), first.max(1))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! It owns names, codecs and rules of etcd's storage: revisions, records, members, leases, alarms,
 //! auth, versions, a member's log, and the log that a restored member starts from. It writes
-//! nothing and reads no clock; only [`log`] and [`data_dir`] read files. It never decides what to do about damage,
-//! and it never prints a value of a key.
+//! nothing and reads no clock; only [`log`] and [`data_dir`] read files. It never decides what to
+//! do about damage, and it never prints a value of a key.
 //!
 //! 1. A row that cannot be read, or that no known etcd writes, is a finding and never dropped.
 //! 2. What is encoded here equals what etcd encodes, byte for byte, unless a docstring says where

@@ -250,11 +250,14 @@ fn compactions(file: &File) -> Result<i64, Unreadable> {
     Ok(scheduled.max(compaction(file, schema::META_FINISHED_COMPACT)?))
 }
 
+/// Takes a row of bucket `key`.
+type RecordVisit<'v> = dyn FnMut(RevisionKey, &[u8]) -> Result<(), Unreadable> + 'v;
+
 /// Shows the rows of bucket `key` in order.
 fn each_record(
     file: &File,
     stopped: &dyn Fn() -> bool,
-    visit: &mut dyn FnMut(RevisionKey, &[u8]) -> Result<(), Unreadable>,
+    visit: &mut RecordVisit<'_>,
 ) -> Result<(), Error> {
     let bucket = file.bucket(&[schema::KEY]).map_err(|error| unreadable(&error))?;
     let Some(mut cursor) = bucket.as_ref().map(Bucket::cursor) else { return Ok(()) };

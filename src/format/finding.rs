@@ -139,7 +139,8 @@ codes! {
     WalTerm = "WAL017" Error "terms or the commit index go back";
     WalTermAhead = "WAL018" Warning "the last entry is of a later term than was voted in";
     WalHead = "WAL019" Warning "a segment does not begin with a checksum record";
-    WalSnapshotVoid = "WAL020" Info "a snapshot record is above the commit index and counts for nothing";
+    WalSnapshotVoid = "WAL020" Info
+        "a snapshot record is above the commit index and counts for nothing";
     WalLimit = "WAL021" Error "a log holds more of a kind than any etcd writes";
     DirDatabaseMissing = "DIR001" Error "there is a log, but no database";
     DirLogMissing = "DIR002" Error "there is a database, but no log";
@@ -164,7 +165,8 @@ codes! {
     DirV2Requests = "DIR018" Warning
         "the log holds requests of the v2 API after its last snapshot, which etcd 3.7 cannot read";
     DirVersionReplay = "DIR019" Info "the log holds another cluster version than the database";
-    DirV2Data = "DIR020" Warning "there are keys or users of the v2 API, which no server from 3.6 has";
+    DirV2Data = "DIR020" Warning
+        "there are keys or users of the v2 API, which no server from 3.6 has";
 }
 
 impl Code {

@@ -16,9 +16,9 @@ use crate::format::{u64_of, usize_of};
 
 /// Bytes of the trailer.
 pub const TRAILER_BYTES: u64 = 32;
-const PIECE_BYTES: usize = 1 << 20;
+const PIECE_BYTES: usize = 256 << 10;
 /// Pieces that may wait to be written.
-const PIECES: usize = 8;
+const PIECES: usize = 16;
 /// Written bytes after which the disk is told to begin.
 const FLUSH_BYTES: u64 = 32 << 20;
 

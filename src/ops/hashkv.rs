@@ -27,8 +27,13 @@ pub struct Report {
 /// # Errors
 /// The revision is negative, compacted or to come ([`ExitCode::Usage`]), a page or row cannot be
 /// read ([`ExitCode::Damage`]), or what [`Subject::open`] says.
-pub fn hashkv(path: &Path, revision: i64, progress: &dyn Progress) -> Result<Report, Error> {
-    let subject = Subject::open(path)?;
+pub fn hashkv(
+    path: &Path,
+    wal_dir: Option<&Path>,
+    revision: i64,
+    progress: &dyn Progress,
+) -> Result<Report, Error> {
+    let subject = Subject::open(path, wal_dir, progress)?;
     let name = path.display().to_string();
     let damaged = |findings: Vec<Finding>| damaged(&name, findings);
     let compaction = Compaction::read(&subject.file, &subject.edits).map_err(|error| {

@@ -242,7 +242,10 @@ impl Target {
         }
         stage.lock = Some(lock);
         let mark = path.join(mark_of(&path));
-        OutFile::create(&mark).map_err(|error| Error::io(&error, "make", &mark))?;
+        // Durable before anything else is in there, so that what is left is known to be ours.
+        OutFile::create(&mark)
+            .and_then(|_| sync_dir(&path))
+            .map_err(|error| Error::io(&error, "make", &mark))?;
         Ok(stage)
     }
 }
@@ -343,7 +346,10 @@ impl Stage {
             self.target.not_in_use()?;
         }
         if let Some((from, to)) = wal {
+            // For good before the data directory is there: one without its WAL is worse than none.
+            let synced = || to.parent().map_or(Ok(()), sync_dir);
             rename_new(from, to)
+                .and_then(|()| synced().inspect_err(|_| drop(rename_new(to, from))))
                 .map_err(|error| Error::io(&error, "rename the WAL directory to", to))?;
         }
         let moved_aside = match self.swap_in() {
@@ -357,19 +363,18 @@ impl Stage {
         };
         // From here on the target is there, whatever else happens: what fails is a warning.
         self.made.clear();
-        if let Some(temporary) = self.temporary.take() {
-            // Elsewhere it has its new name; there is nothing to remove.
-            let path = temporary.keep();
-            if self.inside {
-                let _ = disk::remove_dir_all(&path);
-            }
-        }
+        let built = self.temporary.take().map(tempfile::TempDir::keep);
         let mut published = Published { moved_aside, warnings: Vec::new() };
+        let mut outcomes: Vec<io::Result<()>> = Vec::new();
         // Only now: a run that is killed before leaves something that is known to be its own.
-        let wal_own = wal.map(|(from, to)| unmark(to, &mark_of(from)));
-        let own = if self.inside { sync_dir(&target) } else { unmark(&target, &mark) };
-        let synced = sync.iter().map(|(folder, path)| disk::sync_open_dir(folder, path));
-        for outcome in wal_own.into_iter().chain(synced).chain([own]) {
+        outcomes.extend(wal.map(|(from, to)| unmark(to, &mark_of(from))));
+        outcomes.push(if self.inside { sync_dir(&target) } else { unmark(&target, &mark) });
+        outcomes.extend(sync.iter().map(|(folder, path)| disk::sync_open_dir(folder, path)));
+        if let Some(built) = built.filter(|_| self.inside) {
+            // What was in it has its new name for good: it need not be told for ours any more.
+            let _ = disk::remove_dir_all(&built);
+        }
+        for outcome in outcomes {
             if let Err(error) = outcome {
                 published.warnings.push(format!(
                     "{} is in place, but a folder could not be synced: {error}; run sync",

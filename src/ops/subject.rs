@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::tail::Dead;
 use super::{Error, ExitCode, Progress, holder};
 use crate::bolt::overlay::{Edits, Merge};
 use crate::bolt::walk::{Walk, walk};
@@ -27,30 +28,81 @@ pub struct Subject {
 impl Subject {
     /// Opens a snapshot file, a db file or a data directory, for reading only.
     ///
+    /// Of a data directory the log is applied to the database; one without any log is its database
+    /// alone, and that is noted.
+    ///
+    /// # Errors
+    /// It is not there, is no database, has a log that cannot be relied on, or a server has it
+    /// open, which is named at once.
+    pub fn open(
+        path: &Path,
+        wal_dir: Option<&Path>,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
+        let is_dir = fs::metadata(path).is_ok_and(|meta| meta.is_dir());
+        if !is_dir {
+            if wal_dir.is_some() {
+                return Err(Error::usage("--wal-dir goes with a data directory"));
+            }
+            return Self::open_file(path);
+        }
+        let member = path.join("member");
+        let database = member.join("snap").join("db");
+        let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_owned);
+        let has_log = fs::read_dir(&wal).is_ok_and(|entries| {
+            let mut names = entries.flatten().map(|entry| entry.file_name());
+            names.any(|name| name.as_encoded_bytes().ends_with(b".wal"))
+        });
+        if !has_log && wal_dir.is_none() {
+            if let Some(who) = holder::of_member_dir(&member) {
+                let message = format!("{} is in use by {who}", path.display());
+                return Err(Error::new(ExitCode::InUse, message).hint("stop that process first"));
+            }
+            let subject = Self::open_file(&database)?;
+            progress.note(&format!("{} has no log: this is its database alone", path.display()));
+            return Ok(Self { path: path.to_owned(), is_dir, ..subject });
+        }
+        let alone = |error: Error| {
+            let word = super::shell_word(&database.display().to_string());
+            match error.code {
+                ExitCode::Damage | ExitCode::Refused => {
+                    error.hint(format!("for the database without its log, give {word}"))
+                }
+                _ => error,
+            }
+        };
+        let dead = Dead::open(path, wal_dir, progress).map_err(alone)?;
+        let subject = Self::open_file(&dead.database)?;
+        let tail = dead.replay(&subject.file, progress).map_err(alone)?;
+        if tail.left_out > 0 {
+            progress.note(&format!(
+                "{} entries of the log are not known to be committed and do not count",
+                tail.left_out
+            ));
+        }
+        let edits = tail.replayed.edits;
+        Ok(Self { path: path.to_owned(), edits, is_dir, ..subject })
+    }
+
+    /// Opens a snapshot file or a db file, for reading only.
+    ///
     /// # Errors
     /// It is not there, is no database, or a server has it open, which is named at once.
-    pub fn open(path: &Path) -> Result<Self, Error> {
-        let is_dir = fs::metadata(path).is_ok_and(|meta| meta.is_dir());
-        let member = path.join("member");
-        let database = if is_dir { member.join("snap").join("db") } else { path.to_owned() };
-        if is_dir && let Some(who) = holder::of_member_dir(&member) {
-            let message = format!("{} is in use by {who}", path.display());
-            return Err(Error::new(ExitCode::InUse, message).hint("stop that process first"));
-        }
-        let io = |error: std::io::Error| Error::io(&error, "read", &database);
-        let source = Source::open(&database).map_err(io)?;
+    pub fn open_file(path: &Path) -> Result<Self, Error> {
+        let io = |error: std::io::Error| Error::io(&error, "read", path);
+        let source = Source::open(path).map_err(io)?;
         if let Some(open) = source.file() {
-            holder::share(open, &database)?;
+            holder::share(open, path)?;
         }
         let file = File::from_source(source).map_err(|error| match error {
             bolt::Error::Io(error) => io(error),
             error => {
-                let word = super::shell_word(&database.display().to_string());
-                Error::new(ExitCode::Damage, format!("{}: {error}", database.display()))
+                let word = super::shell_word(&path.display().to_string());
+                Error::new(ExitCode::Damage, format!("{}: {error}", path.display()))
                     .hint(format!("etcdkit snapshot verify {word}"))
             }
         })?;
-        Ok(Self { path: path.to_owned(), file, edits: Edits::default(), is_dir })
+        Ok(Self { path: path.to_owned(), file, edits: Edits::default(), is_dir: false })
     }
 
     /// Shows every bucket and row to a visitor, with progress.

@@ -137,3 +137,31 @@ fn a_directory_in_use_names_its_holder_at_once() {
     drop(log);
     sandbox.run("snapshot verify m --wal-dir elsewhere").expect(0, &[]);
 }
+
+#[test]
+fn restored_directories_are_good_and_start_as_restore_says() {
+    for version in VERSIONS {
+        let sandbox = Sandbox::with(&crate::support::snapshot(version));
+        let restored = sandbox.run("snapshot restore s.db --data-dir m -w json").expect(0, &[]);
+        let boots = restored.json()["boots_on"].as_array().unwrap().clone();
+        let verified = sandbox.run("snapshot verify m -w json").expect(0, &[]).json();
+        let directory = &verified["directories"][0];
+        assert_eq!(directory["verdict"], "good", "{version}: {directory}");
+        assert_eq!(directory["findings"].as_array().map(Vec::len), Some(0), "{directory}");
+        let starts = directory["starts_on"].as_array().unwrap();
+        assert_eq!(boots.len(), 3);
+        for boot in boots {
+            let start = starts.iter().find(|start| start["etcd"] == boot["etcd"]).unwrap();
+            let same = (start["starts"] == "yes") == boot["boots"].as_bool().unwrap();
+            assert!(same, "{version}: {boot} but {start}");
+        }
+
+        // What the version's own tool made of it, as one of three members.
+        let sandbox = Sandbox::new();
+        sandbox.unpack(&format!("etcd-{version}/restored-m1-of-3.tar.gz"), "m");
+        let verified = sandbox.run("snapshot verify m -w json").expect(0, &[]).json();
+        let wal = &verified["directories"][0]["wal"];
+        assert_eq!(wal["counts_by"], "committed", "{version}: {wal}");
+        assert_eq!(wal["voters"].as_array().map(Vec::len), Some(3), "{version}: {wal}");
+    }
+}

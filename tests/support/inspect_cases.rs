@@ -15,7 +15,7 @@ use crate::all;
 use crate::support::{Rows, Sandbox, VERSIONS, from_tar, kubernetes, seal, snapshot, unzip};
 
 fn inspected(sandbox: &Sandbox, depth: Option<u32>, top: usize) -> Report {
-    let options = Options { path: sandbox.path("s.db"), depth, top };
+    let options = Options { path: sandbox.path("s.db"), wal_dir: None, depth, top };
     let report = inspect(&options, &Silent).unwrap();
     assert!(!report.partial && !report.with_log, "{:?}", report.findings.kept());
     report

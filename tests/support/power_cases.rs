@@ -5,14 +5,17 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use etcdkit::bolt;
+use etcdkit::bolt::walk::walk;
 use etcdkit::ops::disk::{self, OutFile};
 use etcdkit::ops::new_file::NewFile;
 use etcdkit::ops::restore::{Options, restore};
+use etcdkit::ops::rewrite::{compact, seal};
 use etcdkit::ops::stage::Target;
-use etcdkit::ops::{Error, ExitCode, Silent};
+use etcdkit::ops::{Error, ExitCode, Silent, defrag, save};
 
 use crate::power_loss::{Case, Outcome};
-use crate::support::snapshot;
+use crate::support::{Rows, sha256, snapshot, unzip};
 
 /// Some sectors that are all different.
 fn bytes() -> Vec<u8> {
@@ -361,4 +364,124 @@ fn a_restore_of_all_members_survives() {
 #[test]
 fn a_restore_in_the_place_of_old_data_survives() {
     restores("occupied", false, false).survives();
+}
+
+#[test]
+fn a_directory_staged_inside_an_empty_one_survives() {
+    stages("empty", "out").survives();
+}
+
+#[test]
+fn a_restore_into_an_empty_directory_survives() {
+    restores("empty", false, false).survives();
+}
+
+#[test]
+fn a_restore_with_its_wal_elsewhere_survives() {
+    restores("absent", true, false).survives();
+}
+
+/// The rows of a database file, where it is whole.
+fn rows(path: &Path) -> Option<Rows> {
+    let bytes = fs::read(path).ok()?;
+    let file = bolt::File::from_bytes(bytes).ok()?;
+    let mut rows = Rows::default();
+    let walked = walk(&file, &mut rows);
+    (!walked.findings.has_errors()).then_some(rows)
+}
+
+#[test]
+fn a_defragmentation_survives() {
+    let bytes = snapshot("3.6");
+    let database = bytes[..bytes.len() - 32].to_vec();
+    let want = Rows::read(&database);
+    let audit = tempfile::tempdir().unwrap();
+    let case = Case::new("defrag", move |root| {
+        let options = defrag::Options {
+            data_dir: root.join("d"),
+            dry_run: false,
+            audit_log: audit.path().join("audit.jsonl"),
+        };
+        defrag::defrag(&options, &Silent).map(drop)
+    })
+    .before(move |root| {
+        fs::create_dir_all(root.join("d/member/snap")).unwrap();
+        fs::write(root.join("d/member/snap/db"), &database).unwrap();
+        // What a killed run left.
+        fs::write(root.join("d/member/snap/db.tmp.etcdkit-dead"), b"half").unwrap();
+    })
+    .target("d/member/snap/db")
+    .whole(move |path| rows(path).as_ref() == Some(&want));
+    let outcome = case.survives();
+    assert!(outcome.states > 20, "{outcome:?}");
+}
+
+/// A note is whole when it is of the snapshot beside it; it holds the time, so no two are equal.
+fn is_note(path: &Path) -> bool {
+    let Ok(note) = fs::read(path) else { return false };
+    let Ok(note) = serde_json::from_slice::<serde_json::Value>(&note) else { return false };
+    let snapshot = fs::read(path.with_extension(""));
+    snapshot.is_ok_and(|snapshot| note["sha256"] == sha256(&snapshot))
+}
+
+#[test]
+fn a_compacted_and_a_sealed_snapshot_survive() {
+    let audit = tempfile::tempdir().unwrap();
+    let log = audit.path().join("audit.jsonl");
+    let before = |root: &Path| fs::write(root.join("s.db"), snapshot("3.6")).unwrap();
+    let audit_log = log.clone();
+    Case::new("snapshot compact", move |root| {
+        let options = compact::Options {
+            file: root.join("s.db"),
+            output: root.join("out"),
+            revision: 80,
+            accept_damaged: None,
+            audit_log: audit_log.clone(),
+        };
+        compact::compact(&options, &Silent).map(drop)
+    })
+    .before(before)
+    .target("out")
+    .survives();
+    let before = |root: &Path| {
+        let bytes = snapshot("3.6");
+        fs::write(root.join("s.db"), &bytes[..bytes.len() - 32]).unwrap();
+    };
+    Case::new("snapshot seal", move |root| {
+        let options = seal::Options {
+            file: root.join("s.db"),
+            output: root.join("out"),
+            accept_damaged: None,
+            audit_log: log.clone(),
+        };
+        seal::seal(&options, &Silent).map(drop)
+    })
+    .before(before)
+    .target("out")
+    .survives();
+}
+
+#[test]
+fn a_snapshot_of_a_dead_member_survives() {
+    // What is only read lies elsewhere: a log of 64 MB is too much for each of many states.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let archive = unzip("etcd-3.6/killed-datadir.tar.gz");
+    tar::Archive::new(archive.as_slice()).unpack(elsewhere.path().join("d")).unwrap();
+    let case = Case::new("snapshot save --from-data-dir", move |root| {
+        let options = save::Options {
+            output: root.join("out.db"),
+            data_dir: elsewhere.path().join("d"),
+            wal_dir: None,
+            dry_run: false,
+            audit_log: elsewhere.path().join("audit.jsonl"),
+        };
+        save::save(&options, &Silent).map(drop)
+    })
+    .target("out.db.json")
+    .target("out.db")
+    .half_refused("exists")
+    .whole(is_note)
+    .at_most(60);
+    let outcome = case.survives();
+    assert_eq!(outcome.left_by_second_run, 0);
 }

@@ -46,6 +46,21 @@ fn hashkv_prints_etcdutls_shapes_and_changes_nothing() {
     assert!(!sandbox.exists("audit.jsonl"));
 }
 
+/// What the killed member had answered last; its database stands 29 revisions before.
+#[test]
+fn hashkv_of_a_directory_counts_what_its_log_adds() {
+    for version in VERSIONS {
+        let sandbox = stopped(version);
+        let before = picture(&sandbox.path("d"));
+        let ours = hashkv(&sandbox, "d");
+        let theirs = json_fixture(&format!("etcd-{version}/hashkv-at-kill.json"));
+        assert_eq!(ours["hash"], theirs[0]["HashKV"]["hash"], "{version}");
+        assert_eq!((&ours["hashRevision"], &ours["compactRevision"]), (&json!(120), &json!(59)));
+        assert_eq!(hashkv(&sandbox, "d/member/snap/db")["hashRevision"], 91, "{version}");
+        assert_eq!(picture(&sandbox.path("d")), before, "{version}");
+    }
+}
+
 #[test]
 fn hashkv_refuses_damage_and_what_is_in_use() {
     let mut torn = snapshot("3.6");

@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use etcdkit::bolt::File;
 use etcdkit::etcd::request::{Body, LeaseRevoke, Put};
+
+use etcdkit::ops::save::{Options, save};
+use etcdkit::ops::{ExitCode, Progress};
 
 use crate::support::dead::{Dead, data, grant, put, unpack};
 use crate::support::{Sandbox, picture, snapshot};
@@ -138,4 +142,45 @@ fn entries_that_are_not_known_to_be_committed_are_left_out() {
     let index = report["log"]["index"].as_u64().unwrap();
     let segments = fs::read_dir(dead.join("member/wal")).unwrap();
     assert!(segments.count() > 0 && index > 0);
+}
+
+/// Stops at its so-manieth question.
+struct StopAt(AtomicU64);
+
+impl Progress for StopAt {
+    fn step(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn note(&self, _: &str) {}
+    fn stopped(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+}
+
+#[test]
+fn a_save_that_is_stopped_leaves_nothing() {
+    let sandbox = sandbox();
+    let entries: Vec<Vec<u8>> = (0..40).map(|n| put(&format!("k{n}"), "v")).collect();
+    let dead = Dead::restored(&sandbox, "dead").append(&entries);
+    let options = Options {
+        output: sandbox.path("out.db"),
+        data_dir: dead.dir.clone(),
+        wal_dir: None,
+        dry_run: false,
+        audit_log: sandbox.path("audit.jsonl"),
+    };
+    let before = sandbox.picture();
+    let mut stops = 0;
+    loop {
+        let stopping = StopAt(AtomicU64::new(stops));
+        match save(&options, &stopping) {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error.code, ExitCode::Interrupted, "{error} at {stops}"),
+        }
+        assert_eq!(sandbox.picture(), before, "stopped at {stops}");
+        stops += 1;
+    }
+    assert!(stops > 60, "only {stops} questions");
+    assert!(sandbox.exists("out.db") && sandbox.exists("out.db.json"));
 }

@@ -74,9 +74,12 @@ fn bar(keys: u64, largest_row: u64) -> u64 {
     64 * MIB + 24 * keys + largest_row
 }
 
+/// Puts a record: its revision, key and value.
+type Put<'a> = dyn FnMut(i64, &[u8], &[u8]) + 'a;
+
 /// Writes a database with the rows of a real one, and in bucket `key` those that `more` puts; then
 /// the trailer. Nothing is held in memory.
-fn build(path: &Path, page_size: u32, more: &mut dyn FnMut(&mut dyn FnMut(i64, &[u8], &[u8]))) {
+fn build(path: &Path, page_size: u32, more: &mut dyn FnMut(&mut Put<'_>)) {
     let rows = Rows::read(&snapshot("3.6"));
     let out = BufWriter::with_capacity(1 << 20, File::create_new(path).expect("a file"));
     let mut builder = Builder::new(out, page_size).expect("a page size");

@@ -2,9 +2,9 @@
 //!
 //! | version | begins at | members from | cluster version from |
 //! |---|---|---|---|
-//! | 3.4, 3.5 | newest snapshot file with a record that counts | its v2 store, then the log | the same |
+//! | 3.4, 3.5 | newest file with a record that counts | its v2 store, then the log | the same |
 //! | 3.6 | the same | database | database, then the log |
-//! | 3.7 | newest snapshot record that counts | database | database, then the log |
+//! | 3.7 | newest record that counts | database | database, then the log |
 //!
 //! Every rule was seen on etcd 3.5.35, 3.6.16 and 3.7.3; those of 3.4 are 3.5's where nothing else
 //! is said, seen on 3.4.45.

@@ -38,6 +38,8 @@ pub const TOP_MAX: usize = 1_000;
 pub struct Options {
     /// A snapshot, a db file, or a data directory that no server has open.
     pub path: PathBuf,
+    /// The WAL directory, where etcd has it elsewhere than in the data directory.
+    pub wal_dir: Option<PathBuf>,
     /// How deep keys are told apart: of Kubernetes 1 is the resource, 2 the namespace too; of
     /// others it is the number of path segments. `None`: 1 and 2.
     pub depth: Option<u32>,
@@ -132,7 +134,8 @@ pub fn inspect(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     if options.depth == Some(0) {
         return Err(Error::usage("--depth must be 1 or more"));
     }
-    of_subject(&Subject::open(&options.path)?, options, progress)
+    let subject = Subject::open(&options.path, options.wal_dir.as_deref(), progress)?;
+    of_subject(&subject, options, progress)
 }
 
 fn of_subject(
@@ -286,7 +289,7 @@ mod tests {
         let file = File::from_bytes(bytes).unwrap();
         let (path, edits) = (PathBuf::from("d"), Edits::default());
         let mut subject = Subject { path, file, edits, is_dir: true };
-        let options = Options { path: "d".into(), depth: None, top: 3 };
+        let options = Options { path: "d".into(), wal_dir: None, depth: None, top: 3 };
         let before = of_subject(&subject, &options, &Silent).unwrap();
         assert_eq!((before.keys, before.revisions, before.history_bytes), (1, 1, 0));
         assert!(!before.with_log);

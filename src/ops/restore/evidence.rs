@@ -16,8 +16,9 @@ const SIDECAR_BYTES_MAX: u64 = 1 << 20;
 /// and running members.
 ///
 /// # Errors
-/// A flag's revision is impossible, a data directory is in use or none, or endpoints were given that this build cannot ask. A source
-/// that gives nothing is no error: it is listed without a revision.
+/// A flag's revision is impossible, a data directory is in use or none, or endpoints were given
+/// that this build cannot ask. A source that gives nothing is no error: it is listed without a
+/// revision.
 pub(super) fn collect(
     options: &Options,
     examined: &Examined,

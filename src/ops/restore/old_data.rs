@@ -36,7 +36,7 @@ pub(super) fn evidence(
     }
     let mut notes = Vec::new();
     let (mut revision, mut applied) = (None, 0);
-    match Subject::open(dir) {
+    match Subject::open_file(&database) {
         Ok(subject) => {
             progress.step("old data", subject.file.source().len());
             let (walk, rows) = walk_rows(&subject.file, progress);

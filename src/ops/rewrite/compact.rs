@@ -188,7 +188,7 @@ fn newests(
     let file = File::from_source(source).map_err(|error| error.to_string())?;
     let mut newest = Quiet { visitor: NewestRows::new(revision, revision), progress };
     walk(&file, &mut newest);
-    newest.visitor.finish().map_err(|finding: Finding| finding.detail)
+    newest.visitor.finish().map_err(|finding: Box<Finding>| finding.detail)
 }
 
 /// Ends a walk when told to, without showing how far it is.
