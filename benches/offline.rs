@@ -12,7 +12,7 @@
 //!
 //! References are `etcdutl` 3.7 and `bbolt` as `tests/interop/build` left them (in
 //! `$ETCDKIT_INTEROP_BIN` or `target/interop/bin`), `cp` and `sync`, and SHA-256 in one thread.
-//! What is not there, of ours or of theirs, has a row that says so. Takes about four times the size
+//! What is not there, of ours or of theirs, has a row that says so. Takes about six times the size
 //! of the snapshot below the target folder, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on may as well stop")]
@@ -23,6 +23,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +34,7 @@ use etcdkit::etcd::record::KeyValue;
 use etcdkit::etcd::revision::Revision;
 use etcdkit::etcd::schema;
 use sha2::{Digest, Sha256};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -41,6 +43,7 @@ fn main() {
     let pairs = number("ETCDKIT_BENCH_PAIRS", 5).max(1);
     let words: Vec<String> = std::env::args().skip(1).filter(|w| !w.starts_with('-')).collect();
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    clean_up_when_stopped(folder.path());
     let place = Place { folder: folder.path().to_owned() };
     make_snapshot(&place.snapshot(), keys);
     let size = fs::metadata(place.snapshot()).unwrap().len();
@@ -60,11 +63,35 @@ fn main() {
     ]);
     for contest in place.contests(keys) {
         if words.is_empty() || words.iter().any(|word| contest.work.contains(word)) {
-            eprintln!("{} against {}", contest.work, contest.against);
-            table.add(&contest.row(pairs));
+            let row = contest.row(pairs);
+            // One line at once, so that a run that is stopped has not been for nothing.
+            eprintln!("{}", row.join("  "));
+            table.add(&row);
         }
     }
     print!("{}", table.text());
+}
+
+/// Removes everything when the bench is told to stop: it is too much to be left behind.
+fn clean_up_when_stopped(folder: &Path) {
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&told)).unwrap();
+    }
+    let folder = folder.to_owned();
+    thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(50));
+        }
+        // A child that still writes makes new names: more than one try.
+        for _ in 0..100 {
+            if fs::remove_dir_all(&folder).is_ok() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(130);
+    });
 }
 
 fn number(variable: &str, default: u32) -> u32 {

@@ -168,10 +168,14 @@ fn around(real: &Real, version: &str) -> Option<()> {
     let again = sandbox.kit_json(&[&restore[..], &["again"]].concat());
     assert!(again["revision"]["new"].as_i64() > now["revision"].as_i64(), "{again}");
     new.into_iter().for_each(Etcd::stop);
-    let reached = now["revision"].as_i64().expect("a revision") + 1_000_000_000_000;
-    let more = ["known", "--newest-revision", &reached.to_string()];
+    let (here, ahead) = (sandbox.text("new/m2"), 1_000_000_000_000);
+    let reached = now["revision"].as_i64().expect("a revision");
+    let newest = (reached + ahead).to_string();
+    let more = ["known", "--old-data-dir", &here, "--newest-revision", &newest];
     let known = sandbox.kit_json(&[&restore[..], &more].concat());
-    assert!(known["revision"]["new"].as_i64() >= Some(reached + 1_000_000_000), "{known}");
+    assert!(known["revision"]["new"].as_i64() >= Some(reached + ahead + 1_000_000_000), "{known}");
+    let evidence = known["revision"]["evidence"].as_array().expect("evidence");
+    assert!(evidence.iter().any(|one| one["revision"] == reached), "m2's own files: {known}");
     let start = |name: &&str| real.spawn_printed(version, &start_words(&known, name));
     let third = all_up(NAMES.iter().map(start).collect())?;
     let truth = agree(&third);

@@ -228,27 +228,20 @@ fn a_freelist_in_its_long_form_is_read() {
     let sandbox = Sandbox::new();
     with_freelist(&sandbox.path("s.db"), BLANK, |first| (first..first + BLANK).collect());
     read_and_restored(&sandbox, 60, bar(60, 0));
-    // One short, one twice, one that is in use.
-    type Change = fn(&mut Vec<u64>);
-    let cases: [(&str, Change); 3] = [
-        ("BOLT015", |ids| {
-            ids.remove(69_000);
-        }),
-        ("BOLT014", |ids| ids[69_000] = ids[68_999]),
-        ("BOLT013", |ids| ids[0] = 3),
-    ];
-    for (code, change) in cases {
-        let sandbox = Sandbox::new();
-        with_freelist(&sandbox.path("s.db"), BLANK, |first| {
-            let mut ids: Vec<u64> = (first..first + BLANK).collect();
-            change(&mut ids);
-            ids
-        });
-        sandbox.run("snapshot verify s.db").expect(6, &[code, "pages damaged, records ok"]);
-    }
+    // One that is in use stands where one that is free should, and another one stands twice.
+    let sandbox = Sandbox::new();
+    with_freelist(&sandbox.path("s.db"), BLANK, |first| {
+        let mut ids: Vec<u64> = (first..first + BLANK).collect();
+        ids[0] = 3;
+        ids[69_000] = ids[68_999];
+        ids
+    });
+    let codes = ["BOLT013", "BOLT014", "BOLT015", "pages damaged, records ok"];
+    sandbox.run("snapshot verify s.db").expect(6, &codes);
 }
 
 #[test]
+#[ignore = "large: .ci/run runs it in release mode"]
 fn a_value_of_104_mb_is_read_and_restored() {
     const BYTES: u64 = 26 * 4_000_000;
     let sandbox = Sandbox::new();
