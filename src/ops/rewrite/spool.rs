@@ -1,6 +1,6 @@
 //! Writes a large new file while other work goes on.
 //!
-//! Pieces of a mebibyte are written by a second thread; a third one tells the disk to begin every
+//! Pieces are written by a second thread; a third one tells the disk to begin every
 //! 32 MiB, so that little is left to wait for at the end.
 
 use std::io::{self, Seek, SeekFrom, Write};
@@ -10,9 +10,10 @@ use std::thread;
 use crate::format::u64_of;
 use crate::ops::disk::OutFile;
 
-const PIECE_BYTES: usize = 1 << 20;
+/// All pieces together fit a core's cache.
+const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that may wait to be written.
-const PIECES: usize = 8;
+const PIECES: usize = 4;
 const FLUSH_BYTES: u64 = 32 << 20;
 
 /// Where a builder writes to.
