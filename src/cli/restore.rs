@@ -8,21 +8,16 @@ use serde_json::{Value, json};
 use super::output::{self, WriteOut};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
-use crate::ops::ExitCode;
 use crate::ops::restore::{self, Options, Report, bump, identity};
+use crate::ops::{Error, ExitCode};
 
 /// Flags of `snapshot restore`; the first block is etcdutl's.
 #[derive(Debug, Args)]
 pub(super) struct Restore {
     /// The snapshot file
     file: PathBuf,
-    /// Put the restored data here; must not exist or be empty
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "ETCDKIT_DATA_DIR",
-        required_unless_present = "all_members"
-    )]
+    /// Put the restored data here; must not exist or be empty [env: ETCDKIT_DATA_DIR]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Put the WAL here instead of into the data directory
     #[arg(long, value_name = "DIR")]
@@ -65,9 +60,10 @@ pub(super) struct Restore {
     /// Highest revision that the lost cluster is known to have reached
     #[arg(long, value_name = "REVISION")]
     newest_revision: Option<i64>,
-    /// Data directory of a dead member, whose database and log tell which revisions were served
+    /// Data directory of a dead member, whose database and log tell which revisions were served;
+    /// may be given several times
     #[arg(long, value_name = "DIR")]
-    old_data_dir: Option<PathBuf>,
+    old_data_dir: Vec<PathBuf>,
     /// Running members to ask for their revision
     #[arg(long, value_name = "URL,..", value_delimiter = ',')]
     endpoints: Vec<String>,
@@ -96,9 +92,16 @@ pub(super) struct Restore {
 
 pub(super) fn run(global: &Global, args: Restore) -> Outcome {
     let terminal = Terminal::new(global);
+    // Not for clap to fill in: a variable must not contradict a flag.
+    let variable = || std::env::var_os("ETCDKIT_DATA_DIR").filter(|dir| !dir.is_empty());
+    let data_dir = args.all_members.clone().or(args.data_dir);
+    let data_dir = data_dir.or_else(|| variable().map(PathBuf::from)).ok_or_else(|| {
+        Error::usage("neither --data-dir nor --all-members says where the restored data goes")
+            .hint("add --data-dir DIR; for every member of a cluster, --all-members DIR")
+    })?;
     let options = Options {
         snapshot: args.file,
-        data_dir: args.all_members.clone().or(args.data_dir).unwrap_or_default(),
+        data_dir,
         wal_dir: args.wal_dir,
         identity: identity::Wanted {
             name: args.name,
@@ -113,7 +116,7 @@ pub(super) fn run(global: &Global, args: Restore) -> Outcome {
             no_bump: args.no_bump,
         },
         newest_revision: args.newest_revision,
-        old_data_dir: args.old_data_dir,
+        old_data_dirs: args.old_data_dir,
         endpoints: args.endpoints,
         manifest: args.manifest,
         skip_hash_check: args.skip_hash_check,

@@ -372,6 +372,50 @@ fn all_members_are_made_at_once_and_equal_those_made_one_by_one() {
 }
 
 #[test]
+fn all_members_with_a_manifest_never_point_etcd_at_the_folder_of_them_all() {
+    let members = [
+        member(1, "cp-1", "https://10.0.0.11:2380"),
+        member(2, "cp-2", "https://10.0.0.12:2380"),
+        member(3, "cp-3", "https://10.0.0.13:2380"),
+    ];
+    let sandbox = Sandbox::with(&Rows::read(&kubernetes()).members(&members).snapshot());
+    sandbox.write("etcd.yaml", &fixture("kubernetes/manifests/ha-stacked-cp3.yaml"));
+    let line = "snapshot restore s.db --all-members out -w json";
+    let report = sandbox.run(&format!("{line} --manifest etcd.yaml")).expect(0, &[]).json();
+    let next: Vec<&str> = report["next"].as_array().unwrap().iter().map(text).collect();
+    for name in ["cp-1", "cp-2", "cp-3"] {
+        let its = |line: &&&str| line.contains(&format!("on the host of {name}:"));
+        let line = next.iter().find(its).unwrap();
+        assert!(line.contains("hostPath") && line.contains(&format!("out/{name}")), "{line}");
+    }
+    assert!(!next.iter().any(|line| line.ends_with("/out")), "{next:?}");
+    // Without one, what starts them says what it leaves out.
+    let report = sandbox.run(&line.replace("out", "bare")).expect(0, &[]).json();
+    assert!(report["next"].to_string().contains("--peer-"), "{}", report["next"]);
+
+    let strangers = [member(1, "m1", "http://10.0.0.1:2380")];
+    let sandbox = Sandbox::with(&Rows::read(&kubernetes()).members(&strangers).snapshot());
+    sandbox.write("etcd.yaml", &fixture("kubernetes/manifests/ha-stacked-cp1.yaml"));
+    let line = format!("{line} --initial-cluster m1=http://10.0.0.1:2380 --manifest etcd.yaml");
+    sandbox.run(&line).expect(7, &["cp-1", "none of the members"]);
+    assert!(!sandbox.exists("out"));
+}
+
+#[test]
+fn a_variable_does_not_contradict_a_flag() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    let run = |words: &[&str]| {
+        let mut command = sandbox.command();
+        command.env("ETCDKIT_DATA_DIR", "elsewhere").args(["snapshot", "restore", "s.db"]);
+        assert!(command.args(words).output().unwrap().status.success(), "{words:?}");
+    };
+    run(&["--all-members", "out"]);
+    assert!(sandbox.exists("out/m1/member") && !sandbox.exists("elsewhere"));
+    run(&[]);
+    assert!(sandbox.exists("elsewhere/member"));
+}
+
+#[test]
 fn tokens_and_names_follow_the_rules() {
     let sandbox = Sandbox::with(&snapshot("3.6"));
     let dry = |more: &str| sandbox.run(&format!("{RESTORE} --dry-run -w json {more}"));

@@ -34,7 +34,7 @@ pub(super) fn collect(
         all.push(Evidence { source, revision: Some(revision), note: None });
     }
     all.push(beside(&options.snapshot, examined, warnings));
-    if let Some(dir) = &options.old_data_dir {
+    for dir in &options.old_data_dirs {
         all.push(old_data::evidence(dir, progress, warnings)?);
     }
     all.extend(live(&options.endpoints, warnings)?);

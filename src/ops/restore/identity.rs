@@ -55,12 +55,14 @@ impl Identity {
         self.cluster.members.get(name).map(|urls| urls.join(",")).unwrap_or_default()
     }
 
-    /// The members that a directory is made for: this one, or all of them.
+    /// The members that a directory is made for, by name: this one, or all of them.
     #[must_use]
     pub fn locals(&self) -> Vec<(String, MemberId)> {
         let is_local = |member: &&Member| self.name.is_empty() || member.name == self.name;
         let members = self.members.iter().filter(is_local);
-        members.map(|member| (member.name.clone(), member.id)).collect()
+        let mut locals: Vec<_> = members.map(|member| (member.name.clone(), member.id)).collect();
+        locals.sort();
+        locals
     }
 }
 
@@ -136,6 +138,14 @@ fn decide_all(
         ))
         .hint("check the snapshot and the flags"));
     }
+    if let Some(name) = manifest.and_then(|manifest| manifest.name.as_ref())
+        && !cluster.members.contains_key(name)
+    {
+        let message = format!("the manifest is that of {name}, which is none of the members");
+        return Err(Error::refused(message)
+            .hint(format!("the members, from {source}: {cluster}"))
+            .hint("give the manifest of one of them, or none"));
+    }
     for (name, urls) in &cluster.members {
         let is_plain = !name.contains(['/', '\0']) && ![".", ".."].contains(&name.as_str());
         if !is_plain || name.len() > 200 || name.starts_with('.') {
@@ -179,6 +189,9 @@ fn of_members(voters: &[&Member]) -> Result<InitialCluster, Error> {
 /// Most members that commands are printed for: each names all of them.
 const HOSTS_MAX: usize = 32;
 
+/// Who names several members, where it is the snapshot itself.
+const INSIDE: &str = "the snapshot holds";
+
 /// One host of a cluster that is restored host by host.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
@@ -209,10 +222,20 @@ pub fn per_host(
         return error.hint("that many are no etcd cluster: check the snapshot and the flags");
     }
     let initial_cluster = cluster.to_string();
-    for (name, urls) in &cluster.members {
+    for (number, (name, urls)) in cluster.members.iter().enumerate() {
         let peer_urls = urls.join(",");
         let host = Host { name, peer_urls: &peer_urls, initial_cluster: &initial_cluster, token };
-        error = error.hint(format!("on the host of {name}: {}", shell_line(&commands(&host))));
+        let command = commands(&host);
+        if number == 0 {
+            // The program, its two words and the file.
+            let mut all: Vec<String> = command.iter().take(4).cloned().collect();
+            all.extend(["--all-members".into(), "DIR".into()]);
+            if who != INSIDE {
+                all.extend(["--initial-cluster".into(), initial_cluster.clone()]);
+            }
+            error = error.hint(format!("all of them at once, here: {}", shell_line(&all)));
+        }
+        error = error.hint(format!("on the host of {name}: {}", shell_line(&command)));
     }
     error
 }
@@ -322,7 +345,7 @@ fn several(
     }
     let cluster = InitialCluster { members };
     let token = wanted.token.clone().unwrap_or_else(fresh_token);
-    let mut error = per_host(&cluster, &token, commands, "the snapshot holds");
+    let mut error = per_host(&cluster, &token, commands, INSIDE);
     for learner in inside.iter().filter(|member| member.is_learner) {
         error = error.hint(left_out(learner));
     }
@@ -404,7 +427,9 @@ mod tests {
         assert_eq!(identity.cluster_id.to_string(), "29f33499c73fac99");
         let without = Wanted { token: None, ..wanted.clone() };
         let refused = run(&without, &[]).unwrap_err();
-        assert_eq!((refused.code, refused.hints.len()), (ExitCode::Refused, 3));
+        assert_eq!((refused.code, refused.hints.len()), (ExitCode::Refused, 4));
+        let all = "all of them at once, here: restore a";
+        assert!(refused.hints[0].starts_with(all), "{:?}", refused.hints);
         let stranger = Wanted { name: Some("zz".into()), ..wanted };
         assert_eq!(run(&stranger, &[]).unwrap_err().code, ExitCode::Usage);
     }

@@ -56,8 +56,8 @@ pub struct Options {
     pub revision: bump::Wanted,
     /// A revision that is known to have been served.
     pub newest_revision: Option<i64>,
-    /// Data directory of a dead member, which tells what it served.
-    pub old_data_dir: Option<PathBuf>,
+    /// Data directories of dead members, which tell what they served.
+    pub old_data_dirs: Vec<PathBuf>,
     /// Members to ask for their revision.
     pub endpoints: Vec<String>,
     /// Static-pod manifest that gives name, peer URLs and owner.

@@ -128,7 +128,12 @@ impl Report {
             "members": status::members(rows),
         });
         let local = identity.locals().pop().filter(|_| !plan.all_members);
-        let members = identity.members.iter().map(|member| {
+        let mut all: Vec<_> = identity.members.iter().collect();
+        if plan.all_members {
+            // Ids change with a fresh token; names do not.
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        let members = all.into_iter().map(|member| {
             let mut shown = json!({
                 "id": member.id.to_string(),
                 "name": member.name,
@@ -262,6 +267,18 @@ fn start(plan: &Plan, name: &str) -> String {
     shell_line(&words)
 }
 
+/// Says what a start command leaves out where URLs are https.
+fn certificates(plan: &Plan) -> Option<String> {
+    let inside = plan.examined.rows.iter().flat_map(|rows| &rows.members);
+    let urls = inside.flat_map(|member| &member.client_urls);
+    let mut urls = urls.chain(plan.identity.members.iter().flat_map(|member| &member.peer_urls));
+    urls.any(|url| url.starts_with("https:") || url.starts_with("unixs:")).then(|| {
+        "with https, add the certificate flags that the member had: --cert-file, --key-file, \
+         --trusted-ca-file and --client-cert-auth, and the same four with --peer- in front"
+            .to_owned()
+    })
+}
+
 /// A member's client URLs, comma-separated, on the host where its peer URLs now are; `None` where
 /// that does not follow from the addresses of before.
 fn moved_urls(clients: &[String], before: &[String], now: &[String]) -> Option<String> {
@@ -322,30 +339,47 @@ fn equivalent(options: &Options, plan: &Plan) -> Vec<String> {
 fn next(options: &Options, plan: &Plan) -> Vec<String> {
     let identity = &plan.identity;
     let target = plan.target.path().display().to_string();
-    if let Some(manifest) = &options.manifest {
+    let stop =
+        "stop the API servers first: move kube-apiserver.yaml out of the manifests directory";
+    let kubeadm =
+        "set dataDir in kubeadm-config to the same, or the next kubeadm upgrade undoes this";
+    if let Some(manifest) = options.manifest.as_ref().filter(|_| !plan.all_members) {
         return vec![
-            "stop the API servers first: move kube-apiserver.yaml out of the manifests directory"
-                .into(),
+            stop.into(),
             format!(
                 "in {}: set the etcd-data hostPath (and --data-dir, if it names another place) \
                  to {target}",
                 manifest.display()
             ),
-            "set dataDir in kubeadm-config to the same, or the next kubeadm upgrade undoes this"
-                .into(),
+            kubeadm.into(),
         ];
     }
     if plan.all_members {
         let mut lines = vec![
-            "copy each directory to its member's host, as root so that owners are kept; no old \
-             member may run any more"
+            "no old member may run any more; copy each directory to its member's host as root, so \
+             that owners are kept"
                 .to_owned(),
         ];
-        let starts = identity.locals().into_iter().map(|(name, _)| start(plan, &name));
-        lines.extend(starts);
+        let names = identity.locals().into_iter().map(|(name, _)| name);
+        if options.manifest.is_some() {
+            lines.push(stop.into());
+            // Never the folder that holds them all: etcd would found an empty cluster there.
+            lines.extend(names.map(|name| {
+                format!(
+                    "on the host of {name}: in its etcd.yaml, set the etcd-data hostPath to where \
+                     the copy of {} is",
+                    home(plan, &name)
+                )
+            }));
+            lines.push(kubeadm.into());
+        } else {
+            lines.extend(names.map(|name| start(plan, &name)));
+            lines.extend(certificates(plan));
+        }
         return lines;
     }
     let mut lines = vec![start(plan, &identity.name)];
+    lines.extend(certificates(plan));
     let others: Vec<_> =
         identity.members.iter().filter(|member| member.name != identity.name).collect();
     for member in others {
