@@ -30,10 +30,19 @@ pub struct Record {
     pub warnings: Vec<String>,
 }
 
+/// Tells whether a file is empty or begins as a record does, be it a cut one.
+fn is_record(file: &fs::File, len: u64) -> io::Result<bool> {
+    const START: &[u8] = b"{\"time\":";
+    let mut head = vec![0; START.len().min(usize::try_from(len).unwrap_or(START.len()))];
+    file.read_exact_at(&mut head, 0)?;
+    Ok(START.starts_with(&head))
+}
+
 /// Appends a record.
 ///
 /// # Errors
-/// The file or its folder cannot be made or written. Callers warn and go on.
+/// The file or its folder cannot be made or written, or holds something else. Callers warn and go
+/// on.
 pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -46,6 +55,11 @@ pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    if !is_record(&file, meta.len())? {
+        // Somebody's data: a snapshot, a database, a note.
+        let message = "it holds something else than audit records, and was left alone";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     let mut last = [b'\n'];
     if let Some(at) = meta.len().checked_sub(1) {

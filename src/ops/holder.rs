@@ -103,6 +103,50 @@ pub fn of_member(member: &Path, wal_dir: &Path) -> Option<String> {
         .map_or_else(|| files.iter().find_map(|path| who(path)), |path| who(path).or_else(unnamed))
 }
 
+/// Finds who has any database or WAL segment below a directory open, down to a member's folder of
+/// each of several data directories: what a server has open must not be moved away under it.
+#[must_use]
+pub fn of_tree(dir: &Path) -> Option<String> {
+    let mut left = vec![(dir.to_owned(), 0)];
+    let mut seen = 0_u32;
+    while let Some((dir, depth)) = left.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            seen += 1;
+            if seen > TREE_ENTRIES_MAX {
+                return None;
+            }
+            // Links are followed: a WAL is often on another disk.
+            let (path, name) = (entry.path(), entry.file_name());
+            let Ok(meta) = fs::metadata(&path) else { continue };
+            if meta.is_dir() && depth < TREE_DEPTH_MAX {
+                left.push((path, depth + 1));
+            } else if meta.is_file()
+                && (name == "db" || name.as_encoded_bytes().ends_with(b".wal"))
+                && let Some(who) = of_file(&path)
+            {
+                return Some(who);
+            }
+        }
+    }
+    None
+}
+
+/// NAME/member/wal is three levels down.
+const TREE_DEPTH_MAX: u32 = 3;
+const TREE_ENTRIES_MAX: u32 = 100_000;
+
+/// Finds who holds a lock of either kind on a file.
+fn of_file(path: &Path) -> Option<String> {
+    let file = open_regular(path)?;
+    let meta = file.metadata().ok()?;
+    let named = find(meta.dev(), meta.ino());
+    let is_held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    if named.is_some() || !(is_held || has_record_lock(path)) {
+        return named;
+    }
+    Some("another process".to_owned())
+}
+
 /// Opens a file, but not a pipe or a device, where opening may wait or act.
 fn open_regular(path: &Path) -> Option<File> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;

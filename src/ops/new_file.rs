@@ -6,7 +6,7 @@
 //! 2. Nothing is replaced: a file that is there is refused before and at the rename.
 //! 3. It is synced before it is renamed, and its folder after.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -91,20 +91,62 @@ impl NewFile {
     /// Syncs the file and gives it its name.
     ///
     /// # Errors
-    /// The disk fails, or the name was taken meanwhile; there is no new file then.
-    pub fn publish(self) -> Result<(), Error> {
-        let failed = |error: std::io::Error| match error.kind() {
-            ErrorKind::AlreadyExists => taken(&self.target),
-            _ => Error::io(&error, "write", &self.target),
-        };
-        self.out.sync().map_err(failed)?;
-        disk::rename_new(&self.temporary, &self.target).map_err(failed)?;
-        let folder = self.target.parent().unwrap_or(Path::new("/"));
-        let synced = disk::sync_dir(folder);
-        // The name is given; the temporary's must not be removed any more.
-        let kept = self.temporary.keep();
-        drop(kept);
-        synced.map_err(|error| Error::io(&error, "sync", folder))
+    /// The disk fails, or the name was taken meanwhile; there is no new file then. What fails after
+    /// it has its name is returned as a warning.
+    pub fn publish(self) -> Result<Vec<String>, Error> {
+        self.publish_with(None)
+    }
+
+    /// Gives a file and its note their names, the note first: a file without its note is not seen.
+    ///
+    /// # Errors
+    /// As [`NewFile::publish`]; neither has its name then.
+    pub fn publish_with(self, note: Option<Self>) -> Result<Vec<String>, Error> {
+        let all: Vec<Self> = note.into_iter().chain([self]).collect();
+        for file in &all {
+            file.out.sync().map_err(|error| Error::io(&error, "write", &file.target))?;
+        }
+        let mut named: Vec<PathBuf> = Vec::new();
+        for file in all {
+            // The one before has its name for good before this one gets its own.
+            let before = named.last().and_then(|path| path.parent()).map_or(Ok(()), disk::sync_dir);
+            let renamed = before.and_then(|()| disk::rename_new(&file.temporary, &file.target));
+            if let Err(error) = renamed {
+                for path in named {
+                    // Ours, and of a moment ago; alone it would stand in the way of the next try.
+                    let _ = disk::remove_file(&path);
+                }
+                return Err(match error.kind() {
+                    ErrorKind::AlreadyExists => taken(&file.target),
+                    _ => Error::io(&error, "write", &file.target),
+                });
+            }
+            named.push(file.target.clone());
+            // The name is given; the temporary's must not be removed any more.
+            let _ = file.temporary.keep();
+        }
+        let mut folders: Vec<&Path> = named.iter().filter_map(|path| path.parent()).collect();
+        folders.dedup();
+        let synced = folders.iter().filter_map(|folder| {
+            let error = disk::sync_dir(folder).err()?;
+            let folder = folder.display();
+            Some(format!("all is in place, but {folder} could not be synced: {error}; run sync"))
+        });
+        Ok(synced.collect())
+    }
+
+    /// Removes a note that a killed run left: its file is not there, but what the run had of it is.
+    ///
+    /// Returns the note's path where it was removed.
+    #[must_use]
+    pub fn clear_dead_note(target: &Path, note: &Path) -> Option<PathBuf> {
+        let target = stage::absolute(target).ok()?;
+        let (folder, name) = (target.parent()?, target.file_name()?.to_string_lossy());
+        let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+        let is_dead = !is_there(&target)
+            && is_there(note)
+            && !dead(folder, &format!(".{name}{MARK}")).is_empty();
+        (is_dead && disk::remove_file(note).is_ok()).then(|| note.to_owned())
     }
 }
 
@@ -115,6 +157,12 @@ fn taken(target: &Path) -> Error {
 
 /// Removes temporaries that no living run holds.
 fn remove_dead(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let all = dead(folder, prefix).into_iter();
+    all.filter(|path| disk::remove_file(path).is_ok()).collect()
+}
+
+/// Finds temporaries that no living run holds; where locks do not work, none is told for dead.
+fn dead(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
@@ -123,13 +171,9 @@ fn remove_dead(folder: &Path, prefix: &str) -> Vec<PathBuf> {
             && tail.chars().all(|c| c.is_ascii_alphanumeric())
             && entry.file_type().is_ok_and(|kind| kind.is_file())
     });
-    ours.map(|entry| entry.path())
-        .filter(|path| {
-            File::open(path)
-                .is_ok_and(|file| !matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
-        })
-        .filter(|path| disk::remove_file(path).is_ok())
-        .collect()
+    let paths = ours.map(|entry| entry.path());
+    let open = |path: &Path| fs::OpenOptions::new().read(true).write(true).open(path);
+    paths.filter(|path| open(path).is_ok_and(|file| file.try_lock().is_ok())).collect()
 }
 
 #[cfg(test)]
@@ -161,6 +205,38 @@ mod tests {
         file.publish().unwrap();
         assert_eq!(names(folder.path()), ["new"]);
         assert_eq!(fs::read(&target).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_note_and_its_file_appear_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, note) = (folder.path().join("new"), folder.path().join("new.json"));
+        let pair = || (NewFile::create(&target).unwrap(), NewFile::create(&note).unwrap());
+        let (file, beside) = pair();
+        fs::write(&target, b"theirs").unwrap();
+        assert_eq!(file.publish_with(Some(beside)).unwrap_err().code, ExitCode::Refused);
+        assert_eq!(names(folder.path()), ["new"]);
+        fs::remove_file(&target).unwrap();
+        let (file, beside) = pair();
+        assert_eq!(file.publish_with(Some(beside)).unwrap(), [""; 0]);
+        assert_eq!(names(folder.path()), ["new", "new.json"]);
+    }
+
+    #[test]
+    fn a_note_without_its_file_is_removed_only_where_a_run_was_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, note) = (folder.path().join("new"), folder.path().join("new.json"));
+        fs::write(&note, b"{}").unwrap();
+        assert_eq!(NewFile::clear_dead_note(&target, &note), None);
+        let living = NewFile::create(&target).unwrap();
+        assert_eq!(NewFile::clear_dead_note(&target, &note), None);
+        drop(living);
+        fs::write(folder.path().join(".new.etcdkit-AbC123"), b"half").unwrap();
+        fs::write(&target, b"theirs").unwrap();
+        assert_eq!(NewFile::clear_dead_note(&target, &note), None);
+        fs::remove_file(&target).unwrap();
+        assert_eq!(NewFile::clear_dead_note(&target, &note), Some(note.clone()));
+        assert!(!note.exists());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use super::examine::{self, Examined, Level, examine};
 use super::new_file::NewFile;
 use super::tail::{Dead, Tail};
-use super::{Error, ExitCode, Progress, audit, clock, disk, shell_word, stage, status};
+use super::{Error, ExitCode, Progress, audit, clock, shell_word, stage, status};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::Merge;
 use crate::bolt::rebuild::Rebuild;
@@ -157,6 +157,7 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     let output = NewFile::check(&options.output)?;
     let mut note_path = output.clone().into_os_string();
     note_path.push(".json");
+    let _ = NewFile::clear_dead_note(&output, Path::new(&note_path));
     let note_path = NewFile::check(Path::new(&note_path))?;
     check_places(options, &output)?;
     let mut steps = Vec::new();
@@ -202,7 +203,8 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
             return Err(Error::interrupted());
         }
         let began = Instant::now();
-        publish(&report, &rows, note, snapshot)?;
+        let late = publish(&report, &rows, note, snapshot)?;
+        report.warnings.extend(late);
         steps.push(Step::since("publish", began));
     } else {
         let rows = survey(file, &tail, progress)?;
@@ -371,7 +373,7 @@ fn publish(
     rows: &Rows,
     mut note: NewFile,
     snapshot: NewFile,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     let revision = u64::try_from(rows.current_revision).unwrap_or_default();
     let content = Sidecar {
         kind: sidecar::KIND.into(),
@@ -391,14 +393,7 @@ fn publish(
     let content = content.encode().map_err(|error| Error::new(ExitCode::Failed, error))?;
     let note_path = note.target().to_owned();
     note.out().write_all(&content).map_err(|error| Error::io(&error, "write", &note_path))?;
-    note.publish()?;
-    let target = snapshot.target().to_owned();
-    snapshot.publish().inspect_err(|_| {
-        // A note without its snapshot would stand in the way of the next run.
-        if !target.exists() {
-            let _ = disk::remove_file(&note_path);
-        }
-    })
+    snapshot.publish_with(Some(note))
 }
 
 fn describe(

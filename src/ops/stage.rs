@@ -48,6 +48,8 @@ pub struct Target {
     /// Owner to keep, of a directory that is there.
     owner: Option<(u32, u32)>,
     is_mount: bool,
+    /// The directory itself is replaced, also where it is empty.
+    as_whole: bool,
     dead: Vec<PathBuf>,
     left_alone: Vec<PathBuf>,
 }
@@ -71,10 +73,17 @@ impl Target {
             found: Found::Absent,
             owner: None,
             is_mount: false,
+            as_whole: false,
             dead: Vec::new(),
             left_alone: Vec::new(),
         };
         (target.dead, target.left_alone) = dead_stages(&parent, &target.prefix());
+        // A member's own folder, or its WAL: what is around it may be a server's.
+        let is_inside = target.path.file_name().is_some_and(|name| name == "member");
+        if is_inside && let Some(who) = holder::of_member_dir(&target.path) {
+            let message = format!("{} is in use by {who}", target.path.display());
+            return Err(Error::new(ExitCode::InUse, message).hint("stop that etcd first"));
+        }
         match fs::symlink_metadata(&target.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(target),
             Err(error) => return Err(io(error)),
@@ -107,8 +116,23 @@ impl Target {
         Ok(target)
     }
 
+    /// Wants the directory to appear in one step with all that is in it, and not `member` alone.
+    ///
+    /// # Errors
+    /// It is a mount point, which cannot be renamed over.
+    pub fn as_whole(mut self) -> Result<Self, Error> {
+        if self.is_mount {
+            let message = format!("{} is a mount point", self.path.display());
+            let below = self.path.join("restored");
+            return Err(Error::refused(message)
+                .hint(format!("give a folder in it, such as {}", below.display())));
+        }
+        self.as_whole = true;
+        Ok(self)
+    }
+
     fn not_in_use(&self) -> Result<(), Error> {
-        let Some(who) = holder::of_member_dir(&self.path.join("member")) else { return Ok(()) };
+        let Some(who) = holder::of_tree(&self.path) else { return Ok(()) };
         let message = format!("{} is in use by {who}", self.path.display());
         Err(Error::new(ExitCode::InUse, message)
             .hint("stop that etcd first, or restore into another directory"))
@@ -183,7 +207,7 @@ impl Target {
 
     /// True when what is there must be replaced: the directory is kept and its contents moved.
     fn keeps_directory(&self) -> bool {
-        self.found == Found::Empty || self.is_mount
+        (self.found == Found::Empty || self.is_mount) && !self.as_whole
     }
 
     fn prefix(&self) -> String {
@@ -372,7 +396,9 @@ impl Stage {
         outcomes.extend(sync.iter().map(|(folder, path)| disk::sync_open_dir(folder, path)));
         if let Some(built) = built.filter(|_| self.inside) {
             // What was in it has its new name for good: it need not be told for ours any more.
-            let _ = disk::remove_dir_all(&built);
+            // What else is in there would be somebody's work, and stays.
+            let _ = disk::remove_file(&built.join(&mark));
+            let _ = disk::remove_empty_dir(&built);
         }
         for outcome in outcomes {
             if let Err(error) = outcome {
@@ -407,9 +433,17 @@ impl Stage {
                 (Err(error), None) => Err(error),
             };
         }
-        if !matches!(self.target.found, Found::Occupied(_)) {
-            rename_new(self.path(), target)?;
-            return Ok(None);
+        match self.target.found {
+            Found::Absent => {
+                rename_new(self.path(), target)?;
+                return Ok(None);
+            }
+            // Refused by the system when it is not empty any more.
+            Found::Empty => {
+                disk::rename_over(self.path(), target)?;
+                return Ok(None);
+            }
+            Found::Occupied(_) => {}
         }
         self.swap().map(Some)
     }
@@ -594,6 +628,24 @@ mod tests {
         drop(second);
         drop(living);
         assert_eq!(names(folder.path()), [".data.etcdkit-OlDoLd", ".data.etcdkit-other-name"]);
+    }
+
+    #[test]
+    fn a_directory_as_a_whole_keeps_all_that_was_built() {
+        let folder = tempfile::tempdir().unwrap();
+        for there in [false, true] {
+            let path = folder.path().join(format!("data-{there}"));
+            if there {
+                fs::create_dir(&path).unwrap();
+            }
+            let target = Target::inspect(&path, false).unwrap().as_whole().unwrap();
+            let stage = target.stage().unwrap();
+            fs::create_dir(stage.path().join("m1")).unwrap();
+            fs::create_dir(stage.path().join("member")).unwrap();
+            stage.publish(None).unwrap();
+            assert_eq!(names(&path), ["m1", "member"]);
+        }
+        assert_eq!(names(folder.path()), ["data-false", "data-true"]);
     }
 
     #[test]

@@ -249,7 +249,7 @@ fn a_new_file_survives() {
             file.out().write_all(piece).map_err(io)?;
         }
         file.out().write_all_at(b"a head that is written last", 0).map_err(io)?;
-        file.publish()
+        file.publish().map(drop)
     });
     let outcome = case.target("out").survives();
     assert!(outcome.states > 50 && outcome.with_temporaries > 30, "{outcome:?}");

@@ -402,6 +402,48 @@ fn all_members_with_a_manifest_never_point_etcd_at_the_folder_of_them_all() {
 }
 
 #[test]
+fn all_members_go_whole_into_what_is_there() {
+    let cluster = "--initial-cluster member=http://127.0.0.1:2380,b=http://127.0.0.2:2380";
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    sandbox.mkdir("out");
+    let line = format!("snapshot restore s.db --all-members out {cluster}");
+    sandbox.run(&line).expect(0, &[]);
+    assert_eq!(sandbox.names("out"), ["b", "member"]);
+    assert!(sandbox.exists("out/member/member/snap/db") && sandbox.exists("out/b/member/snap/db"));
+    // A server on one of them stands in the way of moving them all, and of moving a part of one.
+    let held = fs::File::open(sandbox.path("out/b/member/snap/db")).unwrap();
+    held.lock().unwrap();
+    let before = sandbox.picture();
+    sandbox.run(&format!("{line} --force")).expect(8, &["in use by"]);
+    let inner = "snapshot restore s.db --force --data-dir";
+    for place in ["out", "out/b", "out/b/member", "out/b/member/snap"] {
+        sandbox.run(&format!("{inner} {place}")).expect(8, &["in use by"]);
+    }
+    assert_eq!(sandbox.picture(), before);
+    drop(held);
+    sandbox.run(&format!("{line} --force")).expect(0, &[]);
+    assert_eq!(sandbox.names("out"), ["b", "member"]);
+}
+
+#[test]
+fn the_audit_record_is_not_appended_to_data() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    sandbox.write("precious.db", &snapshot("3.5"));
+    sandbox.write("note.json", b"{\n  \"kind\": \"etcdkit.snapshot\"\n}\n");
+    for log in ["precious.db", "note.json"] {
+        let before = fs::read(sandbox.path(log)).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_etcdkit"));
+        command.current_dir(sandbox.path(".")).args(["snapshot", "restore", "s.db"]);
+        let ran = command.args(["--data-dir", &format!("for-{log}"), "--audit-log", log]);
+        let ran = ran.output().unwrap();
+        assert!(ran.status.success());
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(said.contains("audit record could not be written"), "{said}");
+        assert_eq!(fs::read(sandbox.path(log)).unwrap(), before, "{log}");
+    }
+}
+
+#[test]
 fn a_variable_does_not_contradict_a_flag() {
     let sandbox = Sandbox::with(&snapshot("3.6"));
     let run = |words: &[&str]| {

@@ -118,6 +118,8 @@ impl Reader {
             }
             at = at.saturating_add(u64_of(piece.len()));
             left = left.saturating_sub(u64_of(piece.len()));
+            // An error where memory is short, not an abort.
+            self.long.try_reserve(piece.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
             self.long.extend_from_slice(&piece);
         }
         Ok(())

@@ -14,8 +14,12 @@ use crate::etcd::restore_log::RestoreLog;
 use crate::etcd::schema;
 use crate::format::u64_of;
 use crate::ops::disk::{self, OutFile};
+use crate::ops::examine::{Seal, walk_rows};
 use crate::ops::stage::{self, Stage, Target};
 use crate::ops::{Error, ExitCode, Progress};
+
+/// Name of the copy until it has its place; no member has one like it.
+const COPY: &str = ".db";
 
 /// Where a restore is made, until it has its name.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ impl Place {
             None => None,
         };
         let staged = target.stage()?;
-        let path = staged.path().join("db");
+        let path = staged.path().join(COPY);
         let database = OutFile::create(&path).map_err(|error| Error::io(&error, "make", &path))?;
         Ok(Self { staged, wal, database })
     }
@@ -51,7 +55,7 @@ pub(super) fn build(
     let Place { staged, wal, database } = place;
     let began = Instant::now();
     progress.step("build", 0);
-    let copy = staged.path().join("db");
+    let copy = staged.path().join(COPY);
     let appended = edit_copy(plan, &database, &copy)?;
     report.changes = appended.changes.iter().map(super::report::Change::of).collect();
     let before = plan.rows()?.pair_count;
@@ -59,6 +63,9 @@ pub(super) fn build(
         before.saturating_add(appended.rows_added).saturating_sub(appended.rows_removed);
     progress.step("check", 0);
     report.status_hash = check(plan, &database, &copy)?;
+    if plan.examined.seal != Seal::Good {
+        check_all(&database, &copy, report.status_hash, progress)?;
+    }
     database.sync().map_err(|error| Error::io(&error, "write", &copy))?;
     let mut folders = Vec::new();
     let locals = plan.identity.locals();
@@ -154,8 +161,8 @@ fn edit_copy(plan: &Plan, database: &OutFile, path: &Path) -> Result<Appended, E
 
 /// Reads back what was changed and holds it against the plan; returns the new status hash.
 ///
-/// The pages that did not change are those whose bytes were verified: they were written from the
-/// memory that was summed.
+/// The pages that did not change were written from the memory that was summed, and the trailer says
+/// that these are the bytes that were saved; where none does, see [`check_all`].
 fn check(plan: &Plan, database: &OutFile, path: &Path) -> Result<Option<u32>, Error> {
     let file = reopen(database, path)?;
     let unreadable = |error: bolt::Error| wrong(&error.to_string());
@@ -204,6 +211,28 @@ fn check(plan: &Plan, database: &OutFile, path: &Path) -> Result<Option<u32>, Er
         sums.set(name, crc, bytes);
     }
     Ok(sums.status_hash())
+}
+
+/// Reads the whole database back: without a trailer, nothing else ties the bytes that were copied
+/// to those whose pages and rows were checked.
+fn check_all(
+    database: &OutFile,
+    path: &Path,
+    status_hash: Option<u32>,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let file = reopen(database, path)?;
+    progress.step("check all", file.source().len());
+    let (walked, rows) = walk_rows(&file, progress);
+    if walked.stopped {
+        return Err(Error::interrupted());
+    }
+    if !walked.tree_is_whole() || status_hash.is_some_and(|hash| hash != rows.status_hash) {
+        let message = "the copy does not hold what was checked: a read gave other bytes";
+        return Err(Error::new(ExitCode::Damage, message)
+            .hint("nothing was changed; look at the disk and the memory of this machine"));
+    }
+    Ok(())
 }
 
 /// Checks that planned rows stand behind all others of a bucket; carries its sum on.

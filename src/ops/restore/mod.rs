@@ -1,6 +1,6 @@
 //! `snapshot restore`: a verified snapshot becomes a data directory that etcd starts on.
 //!
-//! Order of work, so that nothing is made before everything is known:
+//! Order of work, so that nothing has its name before everything is known:
 //!
 //! 1. look at the target;
 //! 2. examine the snapshot whole, and copy its database beside the target meanwhile;
@@ -158,6 +158,7 @@ struct Early {
 impl Early {
     fn look(options: &Options) -> Result<Self, Error> {
         let target = Target::inspect(&options.data_dir, options.force)?;
+        let target = if options.identity.all { target.as_whole()? } else { target };
         let wal_dir = wal_dir(options, &target)?;
         check_audit_log(options, &target)?;
         let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;

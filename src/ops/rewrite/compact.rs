@@ -146,7 +146,7 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         None
     });
     let target = new.target().to_owned();
-    super::publish(new, &target, note.as_ref())?;
+    warnings.extend(super::publish(new, &target, note.as_ref())?);
     let mut report = Report {
         version: 1,
         file: options.file.display().to_string(),

@@ -171,6 +171,7 @@ fn adapted_note(
 
 /// Refuses an output of which the file or the note is there already.
 fn check_output(output: &Path) -> Result<(), Error> {
+    let _ = NewFile::clear_dead_note(output, &note_path(output));
     NewFile::check(output)?;
     NewFile::check(&note_path(output))?;
     Ok(())
@@ -182,23 +183,15 @@ fn note_path(snapshot: &Path) -> PathBuf {
     name.into()
 }
 
-/// Writes the note, then gives the snapshot its name.
-fn publish(file: NewFile, target: &Path, note: Option<&Sidecar>) -> Result<(), Error> {
-    if let Some(note) = note {
-        use std::io::Write;
-        let path = note_path(target);
-        let bytes = note.encode().map_err(|why| Error::new(ExitCode::Failed, why))?;
-        let mut beside = NewFile::create(&path)?;
-        beside.out().write_all(&bytes).map_err(|error| Error::io(&error, "write", &path))?;
-        beside.publish()?;
-        let published = file.publish();
-        if published.is_err() {
-            // A note without its snapshot would stand in the way of the next try.
-            let _ = super::disk::remove_file(&path);
-        }
-        return published;
-    }
-    file.publish()
+/// Writes the note, and gives both their names; returns what failed after that.
+fn publish(file: NewFile, target: &Path, note: Option<&Sidecar>) -> Result<Vec<String>, Error> {
+    use std::io::Write;
+    let Some(note) = note else { return file.publish() };
+    let path = note_path(target);
+    let bytes = note.encode().map_err(|why| Error::new(ExitCode::Failed, why))?;
+    let mut beside = NewFile::create(&path)?;
+    beside.out().write_all(&bytes).map_err(|error| Error::io(&error, "write", &path))?;
+    file.publish_with(Some(beside))
 }
 
 /// The trailer of a written database, and the hash of the file with it.

@@ -97,7 +97,7 @@ pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     }
     examined.still_the_same()?;
     let target = new.target().to_owned();
-    super::publish(new, &target, note.as_ref())?;
+    warnings.extend(super::publish(new, &target, note.as_ref())?);
     let mut report = Report {
         version: 1,
         file: options.file.display().to_string(),
