@@ -293,6 +293,11 @@ fn print_verified(global: &Global, files: Vec<Value>, directories: Vec<Value>) -
                     table.add_row(directory::cells(report));
                 });
                 tables.push(table.to_string());
+                for report in &directories {
+                    let name = report["directory"].as_str().unwrap_or("-");
+                    let next = directory::next_lines(report);
+                    tables.extend(next.map(|line| format!("{name}: {line}")));
+                }
             }
             output::print_lines(&tables)
         }
