@@ -106,8 +106,8 @@ pub fn without_log(data_dir: &Path, database: &Path) -> [String; 2] {
     let mut restored = data_dir.as_os_str().to_owned();
     restored.push(".restored");
     [
-        "to do without the log, which loses what the database had not taken in from it, keep a copy \
-         of the directory and restore its database"
+        "to do without the log, which loses what the database had not taken in from it, keep a \
+         copy of the directory and restore its database"
             .into(),
         format!(
             "etcdkit snapshot restore {} --skip-hash-check --old-data-dir {} --data-dir {}",

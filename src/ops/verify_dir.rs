@@ -277,16 +277,16 @@ impl VerifiedDir {
             return None;
         }
         Some(if starts("3.6") {
-            "for etcd 3.7: start etcd 3.6 once with --snapshot-count 1 and write once, or save and \
-             restore"
+            "for etcd 3.7: start etcd 3.6 once with --snapshot-count 1 and write once, or save \
+             and restore"
                 .into()
         } else {
             "for etcd 3.7: save and restore".into()
         })
     }
 
-    /// Names the etcd that makes a database that is missing anew from the log: the oldest one, since
-    /// a newer one may leave data that the log's own version does not take back.
+    /// Names the etcd that makes a database that is missing anew from the log: the oldest one,
+    /// since a newer one may leave data that the log's own version does not take back.
     fn rebuilt_by(&self) -> Option<&'static str> {
         let able = self.starts.iter().find(|start| start.starts == Starts::Yes);
         able.map(|start| start.etcd).filter(|_| self.database.is_none())
