@@ -147,6 +147,8 @@ fn wrapped_files_are_named_with_the_command_that_unwraps_them() {
     for (name, bytes, unwrap) in packed() {
         let sandbox = Sandbox::with(&bytes);
         refused_by_all(&sandbox, "s.db", 6, &["FILE002", &format!("{name} file"), unwrap, "s.db"]);
+        let ran = sandbox.run("snapshot verify s.db").expect(6, &[&format!("next: {unwrap}")]);
+        assert!(!ran.stdout.contains("another backup"), "{ran}");
     }
     // The printed command works as it stands, also for a name with a blank and a quote.
     let sandbox = Sandbox::new();
@@ -241,7 +243,8 @@ fn a_lost_trailer_needs_the_full_check_in_its_place() {
     let whole = snapshot("3.6");
     let sandbox = Sandbox::with(&whole[..whole.len() - 32]);
     let before = picture(&sandbox.path("s.db"));
-    sandbox.run("snapshot verify s.db").expect(7, &["SEAL001", "--skip-hash-check"]);
+    let seal = "next: if it was never sealed: etcdkit snapshot seal s.db -o s.db.sealed,";
+    sandbox.run("snapshot verify s.db").expect(7, &["SEAL001", seal]);
     sandbox.run("snapshot verify s.db --skip-hash-check").expect(0, &["good", "trailer missing"]);
     sandbox.run("snapshot verify s.db --level quick --skip-hash-check").expect(7, &["SEAL001"]);
     sandbox.run("snapshot status s.db").expect(0, &["SEAL001", ", 91, 60, 61 kB, 3.6.0"]);
@@ -291,6 +294,18 @@ fn a_copy_of_a_live_database_is_named() {
         sandbox.run("snapshot restore s.db --data-dir out --skip-hash-check").expect(0, &[]);
         assert_eq!(sandbox.names("out/member"), ["snap", "wal"]);
     }
+    // Beside its log it is not all that the member had.
+    let sandbox = Sandbox::new();
+    sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "m");
+    let words =
+        ["FILE007", "its log holds", "next: etcdkit snapshot save FILE --from-data-dir m\n"];
+    sandbox.run("snapshot verify m/member/snap/db").expect(7, &words);
+    sandbox.run("snapshot status m/member/snap/db").expect(0, &["FILE007", "--from-data-dir m\n"]);
+    let seal = "snapshot seal m/member/snap/db -o sealed";
+    sandbox.run(seal).expect(0, &["sealed"]);
+    fs::remove_dir_all(sandbox.path("m/member/wal")).unwrap();
+    let alone = sandbox.run("snapshot verify m/member/snap/db").expect(7, &[]);
+    assert!(!alone.stdout.contains("--from-data-dir"), "{alone}");
     // A page that changed while it was copied: page 5 of another kind.
     let mut torn = from_tar("etcd-3.6/killed-datadir.tar.gz", "member/snap/db");
     let root = u64::from_le_bytes(torn[4096 + 32..4096 + 40].try_into().unwrap()) as usize;
@@ -351,7 +366,23 @@ fn what_is_no_file_is_named() {
     // Verify reads data directories, and says what this one is not; the others want a file.
     sandbox.run("snapshot verify folder").expect(9, &["folder", "no database and no log"]);
     for command in ["snapshot status folder", "snapshot restore folder --data-dir out"] {
-        sandbox.run(command).expect(1, &["folder", "a directory"]);
+        let ran = sandbox.run(command).expect(2, &["folder is a directory", "snapshot file"]);
+        assert!(!ran.stderr.contains("--from-data-dir"), "{ran}");
+    }
+    // What a data directory holds is not in its database alone, so that is not what is named.
+    sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "dir name");
+    for place in ["dir name", "dir name/member", "dir name/member/snap", "dir name/member/wal"] {
+        let wanting = [
+            &["snapshot", "status", place][..],
+            &["snapshot", "restore", place, "--data-dir", "out"],
+            &["snapshot", "compact", place, "--rev", "5", "-o", "out"],
+            &["snapshot", "seal", place, "-o", "out"],
+        ];
+        for words in wanting {
+            let hint = "hint: etcdkit snapshot save FILE --from-data-dir 'dir name'\n";
+            sandbox.run_words(words).expect(2, &["is a directory", hint]);
+            assert!(!sandbox.exists("out"));
+        }
     }
     refused_by_all(&sandbox, "pipe", 1, &["pipe", "not a regular file"]);
     refused_by_all(&sandbox, "/dev/zero", 1, &["not a regular file"]);
@@ -376,7 +407,31 @@ fn a_file_that_may_not_be_read_is_1() {
             return skipped(&format!("a file that may not be read: no other user: {error}"));
         }
     }
-    Ran::of("verify as another user", &mut command).expect(1, &["s.db", "denied"]);
+    let owner = "hint: run this as root, or as the owner of the directory";
+    Ran::of("verify as another user", &mut command).expect(1, &["s.db", "denied", owner]);
+    // The same of a data directory, whichever part of it is closed.
+    for closed in ["m", "m/member", "m/member/wal", "m/member/snap"] {
+        let sandbox = Sandbox::new();
+        sandbox.unpack("etcd-3.6/killed-datadir.tar.gz", "m");
+        let open = "chmod 755 . && chmod -R go+rX m";
+        sandbox.sh(open).expect(0, &[]);
+        fs::set_permissions(sandbox.path(closed), PermissionsExt::from_mode(0o000)).unwrap();
+        let commands = [
+            &["snapshot", "verify", "m"][..],
+            &["hashkv", "m"],
+            &["snapshot", "inspect", "m"],
+            &["snapshot", "save", "o", "--dry-run", "--from-data-dir", "m"],
+        ];
+        for words in commands {
+            let mut command = sandbox.command();
+            command.args(words);
+            if rustix::process::geteuid().is_root() {
+                command.uid(65_534).gid(65_534);
+            }
+            let what = format!("{words:?} with {closed} closed");
+            Ran::of(&what, &mut command).expect(1, &["denied", owner]);
+        }
+    }
 }
 
 #[test]
@@ -391,6 +446,8 @@ fn a_locked_file_names_its_holder_at_once() {
     } else {
         skipped("the pid of a lock's holder: /proc/locks does not show flock locks");
     }
+    let ran = sandbox.run("hashkv s.db").expect(8, &["in use by", "etcdctl endpoint hashkv"]);
+    assert!(!ran.stderr.contains("snapshot save"), "{ran}");
     drop(file);
     sandbox.run("snapshot verify s.db").expect(0, &[]);
 }

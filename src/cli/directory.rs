@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::output;
 use crate::etcd::data_dir::Starts;
-use crate::ops::shell_word;
-use crate::ops::verify_dir::{Part, Verdict, VerifiedDir};
+use crate::ops::verify_dir::VerifiedDir;
 
 /// Writes the verdict, which etcd starts, the findings, and what to do next.
 pub(super) fn lines(verified: &VerifiedDir, report: &Value) -> Vec<String> {
@@ -18,10 +17,13 @@ pub(super) fn lines(verified: &VerifiedDir, report: &Value) -> Vec<String> {
         word("log"),
         word("agreement"),
     );
-    if let Some(revision) = report["revision"].as_i64() {
-        line.push_str(&format!("; revision {revision}, {} keys", report["keys"]));
-    }
     let number = |key: &str| report["wal"][key].as_u64();
+    if let Some(revision) = report["revision"].as_i64() {
+        line.push_str(&format!("; database at revision {revision}, {} keys", report["keys"]));
+        if let Some(beyond) = number("beyond_database") {
+            line.push_str(&format!(", {beyond} log entries beyond it"));
+        }
+    }
     if let (Some(first), Some(last)) = (number("first_entry"), number("last_entry")) {
         line.push_str(&format!("; entries {first} to {last} in the log"));
     }
@@ -42,36 +44,18 @@ pub(super) fn lines(verified: &VerifiedDir, report: &Value) -> Vec<String> {
     }
     let findings = output::findings_lines(&verified.findings);
     lines.extend(findings.into_iter().map(|line| format!("  {line}")));
-    lines.extend(advice(verified).map(|line| format!("  next: {line}")));
+    lines.extend(next_lines(report).map(|line| format!("  {line}")));
     lines
 }
 
-fn advice(verified: &VerifiedDir) -> Option<String> {
-    let is_whole = |part| [Part::Ok, Part::Unknown].contains(&part);
-    match verified.verdict {
-        Verdict::Good => None,
-        Verdict::Unknown => Some("verify it with a newer etcdkit".into()),
-        Verdict::Damaged => {
-            let database =
-                verified.dir.database.as_ref().filter(|_| is_whole(verified.database_part()));
-            let text = match database {
-                Some(database) => format!(
-                    "keep a copy of the directory; its database is whole up to what the log did \
-                     not bring into it: etcdkit snapshot restore {} --skip-hash-check --data-dir \
-                     NEW",
-                    shell_word(&database.display().to_string())
-                ),
-                None => "keep a copy of the directory; restore the newest snapshot, or add the \
-                         member anew to a cluster that runs"
-                    .into(),
-            };
-            Some(text)
-        }
-    }
+/// Writes what to do next with a directory.
+pub(super) fn next_lines(report: &Value) -> impl Iterator<Item = String> {
+    let next = report["next"].as_array().into_iter().flatten();
+    next.filter_map(|line| line.as_str()).map(|line| format!("next: {line}"))
 }
 
 /// The cells of a table's row.
-pub(super) fn cells(report: &Value) -> [String; 8] {
+pub(super) fn cells(report: &Value) -> [String; 9] {
     let word = |key: &str| report[key].as_str().unwrap_or("-").to_owned();
     let starts = report["starts_on"].as_array().into_iter().flatten();
     let starts = starts.filter(|start| start["starts"] == "yes");
@@ -84,11 +68,21 @@ pub(super) fn cells(report: &Value) -> [String; 8] {
         word("log"),
         word("agreement"),
         number(&report["revision"]),
+        number(&report["wal"]["beyond_database"]),
         if starts.is_empty() { "-".into() } else { starts.join(" ") },
         report["findings"].as_array().map_or(0, Vec::len).to_string(),
     ]
 }
 
 /// The header above [`cells`].
-pub(super) const HEADER: [&str; 8] =
-    ["DIRECTORY", "VERDICT", "DATABASE", "LOG", "AGREEMENT", "REVISION", "STARTS ON", "FINDINGS"];
+pub(super) const HEADER: [&str; 9] = [
+    "DIRECTORY",
+    "VERDICT",
+    "DATABASE",
+    "LOG",
+    "AGREEMENT",
+    "DATABASE AT",
+    "LOG BEYOND IT",
+    "STARTS ON",
+    "FINDINGS",
+];

@@ -26,7 +26,16 @@ pub(super) struct Args {
 
 pub(super) fn run(global: &Global, args: &Args) -> Outcome {
     let terminal = Terminal::new(global);
-    let report = hashkv::hashkv(&args.path, args.wal_dir.as_deref(), args.rev, &terminal)?;
+    let report = hashkv::hashkv(&args.path, args.wal_dir.as_deref(), args.rev, &terminal);
+    let report = report.map_err(|mut error| {
+        if error.code == ExitCode::InUse {
+            error.hints = vec![
+                "etcdctl endpoint hashkv, which asks the running member".into(),
+                "or stop that process first".into(),
+            ];
+        }
+        error
+    })?;
     terminal.clear();
     let figures = [
         report.hash.to_string(),

@@ -14,6 +14,9 @@ use crate::ops::{Error, ExitCode};
 #[derive(Debug, Args)]
 pub(super) struct Save {
     /// The snapshot file to make; nothing may have that name
+    ///
+    /// A note FILE.json is written beside it. It says which revisions may have been served, and a
+    /// restore reads it, so keep the two together.
     file: PathBuf,
     /// Save what a dead member left here, the tail of its log included
     #[arg(long, value_name = "DIR")]
@@ -71,6 +74,11 @@ fn saved(report: &Report) -> Vec<String> {
         }
         _ => lines.push(format!("would save {} of {}", report.file, report.data_dir)),
     }
+    lines.push(format!(
+        "  note       {}; a restore reads it beside the snapshot: revisions up to {} may have been \
+         served",
+        report.note, report.highest_revision_seen
+    ));
     let name = if report.member_name.is_empty() { "-" } else { &report.member_name };
     lines.push(format!(
         "  member     {name} = {} of cluster {}",

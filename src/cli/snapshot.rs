@@ -15,7 +15,7 @@ use super::terminal::Terminal;
 use super::{Global, Outcome, inspect, rewrite};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
-use crate::ops::{Error, ExitCode, status, verify, verify_dir};
+use crate::ops::{Error, ExitCode, shell_word, status, verify, verify_dir};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -262,7 +262,7 @@ fn verify_file(
     let mut lines = vec![verdict_line(&report)];
     let findings = output::findings_lines(&examined.all_findings());
     lines.extend(findings.into_iter().map(|line| format!("  {line}")));
-    lines.extend(advice(&verified, path).map(|line| format!("  next: {line}")));
+    lines.extend(advice(&verified, &examined).map(|line| format!("  next: {line}")));
     Ok((verified.verdict.exit_code(), report, lines))
 }
 
@@ -293,6 +293,11 @@ fn print_verified(global: &Global, files: Vec<Value>, directories: Vec<Value>) -
                     table.add_row(directory::cells(report));
                 });
                 tables.push(table.to_string());
+                for report in &directories {
+                    let name = report["directory"].as_str().unwrap_or("-");
+                    let next = directory::next_lines(report);
+                    tables.extend(next.map(|line| format!("{name}: {line}")));
+                }
             }
             output::print_lines(&tables)
         }
@@ -354,14 +359,21 @@ fn verdict_line(report: &Value) -> String {
     line
 }
 
-fn advice(verified: &verify::Verified, path: &std::path::Path) -> Option<String> {
-    let file = crate::ops::shell_word(&path.display().to_string());
+fn advice(verified: &verify::Verified, examined: &examine::Examined) -> Option<String> {
+    let name = examined.path.display().to_string();
+    let is_whole = [verify::Verdict::Good, verify::Verdict::Unsealed].contains(&verified.verdict);
+    if let Some(data_dir) = examined.data_dir.as_ref().filter(|_| is_whole) {
+        return Some(examine::save_command(data_dir));
+    }
     match verified.verdict {
         verify::Verdict::Good => None,
         verify::Verdict::Unsealed => Some(format!(
-            "if it was never sealed: etcdkit snapshot verify --skip-hash-check {file}"
+            "if it was never sealed: etcdkit snapshot seal {} -o {}, which checks all of it",
+            shell_word(&name),
+            shell_word(&format!("{name}.sealed"))
         )),
         verify::Verdict::Unknown => Some("verify it with a newer etcdkit".into()),
+        verify::Verdict::Damaged if examined.unwrap.is_some() => examined.unwrap.clone(),
         verify::Verdict::Damaged => {
             Some("use another backup; keep this one, parts of it may be readable".into())
         }

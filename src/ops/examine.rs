@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use super::digest::{self, CopyTo, Digests, TRAILER_BYTES, digest};
 use super::disk::OutFile;
-use super::{Error, Progress, holder};
+use super::{Error, Progress, holder, tail};
 use crate::bolt::walk::{Walk, walk};
 use crate::bolt::{self, At, File, Source, Visit};
 use crate::etcd::survey::{Report as Rows, Survey};
@@ -68,6 +68,10 @@ pub struct Examined {
     pub walk: Option<Walk>,
     /// Rows, where they were walked.
     pub rows: Option<Rows>,
+    /// The command that unwraps the file, where it is compressed, encrypted or encoded.
+    pub unwrap: Option<String>,
+    /// The data directory whose database the file is, where a log lies in that.
+    pub data_dir: Option<PathBuf>,
     /// Findings about the file itself and its trailer.
     pub findings: Findings,
     stamp: Stamp,
@@ -185,15 +189,10 @@ pub fn examine_and_copy(
     progress: &dyn Progress,
 ) -> Result<Examined, Error> {
     let io = |error: io::Error| Error::io(&error, "read", path);
-    let source = Source::open(path).map_err(|error| {
-        let database = path.join("member").join("snap").join("db");
-        let failed = io(error);
-        if !database.is_file() {
-            return failed;
-        }
-        let database = super::shell_word(&database.display().to_string());
-        failed.hint(format!("its database is {database}; give --skip-hash-check with it"))
-    })?;
+    if path.is_dir() {
+        return Err(directory(path));
+    }
+    let source = Source::open(path).map_err(io)?;
     let Some(open) = source.file() else { return Err(Error::interrupted()) };
     holder::share(open, path)?;
     let stamp = Stamp::of(&open.metadata().map_err(io)?);
@@ -210,6 +209,8 @@ pub fn examine_and_copy(
         file: None,
         walk: None,
         rows: None,
+        unwrap: None,
+        data_dir: data_dir_with_log(path),
         findings: Findings::default(),
         stamp,
     };
@@ -265,6 +266,37 @@ pub fn examine_and_copy(
     }
     examined.still_the_same()?;
     Ok(examined)
+}
+
+/// Makes the error of a directory where a file is wanted.
+fn directory(path: &Path) -> Error {
+    let message = format!("{} is a directory, and a snapshot file is wanted", path.display());
+    let inside = ["member", "snap", "wal"].iter().any(|name| path.join(name).is_dir());
+    let error = Error::usage(message);
+    match tail::data_dir(path) {
+        Ok(data_dir) if inside => error.hint(save_command(&data_dir)),
+        _ => match tail::around(path) {
+            Some(data_dir) => error.hint(save_command(&data_dir)),
+            None => error,
+        },
+    }
+}
+
+/// Makes the command that saves what a data directory holds, its log included.
+#[must_use]
+pub fn save_command(data_dir: &Path) -> String {
+    let data_dir = super::shell_word(&data_dir.display().to_string());
+    format!("etcdkit snapshot save FILE --from-data-dir {data_dir}")
+}
+
+/// Finds the data directory whose database a file is, where a log lies in that.
+fn data_dir_with_log(path: &Path) -> Option<PathBuf> {
+    if !fs::canonicalize(path).is_ok_and(|path| path.ends_with("member/snap/db")) {
+        return None;
+    }
+    let data_dir = tail::around(path)?;
+    let mut log = fs::read_dir(data_dir.join("member").join("wal")).ok()?.flatten();
+    log.any(|entry| entry.file_name().as_encoded_bytes().ends_with(b".wal")).then_some(data_dir)
 }
 
 /// Walks and surveys all pages and rows, showing progress.
@@ -330,6 +362,7 @@ fn not_a_database(
         let command = command.replace("FILE", &super::shell_word(&dashed));
         let detail =
             format!("this is a {} file, not a snapshot; unwrap it: {command}", wrapping.name);
+        examined.unwrap = Some(command);
         (Code::FileWrapped, detail)
     } else if let Some(verdict) = text_marks(source)?.verdict() {
         (Code::FileMangled, format!("{verdict}; copy the file again in binary mode"))
@@ -381,7 +414,15 @@ fn shape(examined: &mut Examined, source: &Source) -> io::Result<()> {
     }
     if examined.seal == Seal::Missing {
         let torn = examined.walk.as_ref().is_some_and(|walk| walk.findings.has_errors());
-        if live || differ {
+        if let Some(data_dir) = &examined.data_dir {
+            let detail = format!(
+                "this is the database of the data directory {}, and what its log holds beyond it \
+                 is not in here: {}",
+                data_dir.display(),
+                save_command(data_dir)
+            );
+            add(Code::FileLiveCopy, None, detail);
+        } else if live || differ {
             let hint = if torn {
                 "; it was copied while a server wrote to it"
             } else {

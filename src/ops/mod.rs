@@ -86,6 +86,9 @@ impl Error {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                 failed.hint("the disk is full; the target is as it was")
             }
+            std::io::ErrorKind::PermissionDenied => {
+                failed.hint("run this as root, or as the owner of the directory")
+            }
             _ => failed,
         }
     }

@@ -82,6 +82,8 @@ pub struct Report {
     pub storage_version: Option<String>,
     /// Revision of the snapshot.
     pub revision: i64,
+    /// Bound from above of the revisions that the member may have served: what the note says.
+    pub highest_revision_seen: u64,
     /// Living keys.
     pub keys: u64,
     /// Leases; each starts again with its full TTL.
@@ -381,7 +383,7 @@ fn publish(
         sha256: report.sha256.clone().unwrap_or_default(),
         size_bytes: report.size_bytes.unwrap_or_default(),
         revision,
-        highest_revision_seen: revision,
+        highest_revision_seen: report.highest_revision_seen,
         cluster_id: report.cluster_id.clone(),
         member_id: report.member_id.clone(),
         member_name: report.member_name.clone(),
@@ -394,6 +396,13 @@ fn publish(
     let note_path = note.target().to_owned();
     note.out().write_all(&content).map_err(|error| Error::io(&error, "write", &note_path))?;
     snapshot.publish_with(Some(note))
+}
+
+/// Bounds from above what the member may have served: each entry that is left out may have made one
+/// revision, and may have been acknowledged.
+fn highest_revision(rows: &Rows, tail: &Tail) -> u64 {
+    let revision = u64::try_from(rows.current_revision).unwrap_or_default();
+    revision.saturating_add(tail.left_out).min(sidecar::NUMBER_MAX.max(revision))
 }
 
 fn describe(
@@ -448,6 +457,7 @@ fn describe(
         member_name: name.map(|member| member.name.clone()).unwrap_or_default(),
         storage_version: rows.storage_version.map(|version| version.to_string()),
         revision: rows.current_revision,
+        highest_revision_seen: highest_revision(rows, tail),
         keys: rows.live_keys,
         leases: rows.lease_count,
         kubernetes: rows.is_kubernetes,
@@ -460,7 +470,10 @@ fn describe(
         ],
         next: vec![
             format!("etcdkit snapshot verify {file_word}"),
-            format!("etcdkit snapshot restore {file_word} --data-dir DIR"),
+            match rows.members.len() {
+                0 | 1 => format!("etcdkit snapshot restore {file_word} --data-dir DIR"),
+                _ => format!("etcdkit snapshot restore {file_word} --all-members DIR"),
+            },
         ],
         warnings,
     }
@@ -471,9 +484,10 @@ fn warn_of_log(dead: &Dead, tail: &Tail, warnings: &mut Vec<String>) {
     if tail.left_out > 0 {
         warnings.push(format!(
             "{} entries after index {} are in this member's log and not known to be committed; \
-             they are left out: save from every member that is left and keep the highest revision; \
-             when no member lives, --include-uncommitted with the one whose log goes furthest loses \
-             nothing that was acknowledged, if it is one of a majority",
+             they are left out, though clients may have been told of some: if the data \
+             directories of a majority of the members can still be started, start etcd on those; \
+             if not, save with --include-uncommitted from the one whose log goes furthest, which \
+             loses nothing that was acknowledged if it is one of a majority",
             tail.left_out, replayed.index
         ));
     } else if tail.uncommitted > 0 {

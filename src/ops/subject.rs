@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::tail::Dead;
+use super::tail::{self, Dead};
 use super::{Error, ExitCode, Progress, holder};
 use crate::bolt::overlay::{Edits, Merge};
 use crate::bolt::walk::{Walk, walk};
@@ -46,13 +46,21 @@ impl Subject {
             }
             return Self::open_file(path);
         }
-        let member = path.join("member");
+        let data_dir = tail::data_dir(path)?;
+        let member = data_dir.join("member");
         let database = member.join("snap").join("db");
         let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_owned);
-        let has_log = fs::read_dir(&wal).is_ok_and(|entries| {
-            let mut names = entries.flatten().map(|entry| entry.file_name());
-            names.any(|name| name.as_encoded_bytes().ends_with(b".wal"))
-        });
+        let has_log = match fs::read_dir(&wal) {
+            Ok(entries) => {
+                let mut names = entries.flatten().map(|entry| entry.file_name());
+                names.any(|name| name.as_encoded_bytes().ends_with(b".wal"))
+            }
+            // A log that may not be read is not one that is not there.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(Error::io(&error, "read", &wal));
+            }
+            Err(_) => false,
+        };
         if !has_log && wal_dir.is_none() {
             if let Some(who) = holder::of_member_dir(&member) {
                 let message = format!("{} is in use by {who}", path.display());
@@ -71,7 +79,7 @@ impl Subject {
                 _ => error,
             }
         };
-        let dead = Dead::open(path, wal_dir, progress).map_err(alone)?;
+        let dead = Dead::open(&data_dir, wal_dir, progress).map_err(alone)?;
         let subject = Self::open_file(&dead.database)?;
         let tail = dead.replay(&subject.file, false, progress).map_err(alone)?;
         if tail.left_out > 0 {

@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::examine::Level;
 use super::{Error, ExitCode, Progress, holder, shell_word, stage};
 use crate::bolt::File;
 use crate::etcd::apply::{self, Rules, Unreadable};
@@ -47,6 +48,76 @@ pub struct Tail {
     pub uncommitted: u64,
 }
 
+/// Finds the data directory that a path names: itself, or the one whose folder `member` it is.
+///
+/// A folder without any of that is returned as it is.
+///
+/// # Errors
+/// It is not there, may not be looked into, or is something inside a data directory, which is
+/// named then.
+pub fn data_dir(path: &Path) -> Result<PathBuf, Error> {
+    const WANTED: &str = "give the folder that etcd has as --data-dir";
+    let io = |error: std::io::Error| Error::io(&error, "read", path);
+    let meta = fs::metadata(path).map_err(|error| io(error).hint(WANTED))?;
+    if meta.is_dir() {
+        match fs::metadata(path.join("member")) {
+            Ok(member) if member.is_dir() => return Ok(path.to_owned()),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(io(error));
+            }
+            _ => {}
+        }
+    }
+    let Some(data_dir) = around(path) else {
+        if meta.is_dir() {
+            return Ok(path.to_owned());
+        }
+        let message = format!("{} is a file, and a data directory is wanted", path.display());
+        return Err(Error::usage(message).hint(WANTED));
+    };
+    if meta.is_dir() && fs::canonicalize(path).is_ok_and(|path| path.ends_with("member")) {
+        return Ok(data_dir);
+    }
+    let message = format!("{} lies inside a data directory and is none", path.display());
+    Err(Error::usage(message)
+        .hint(format!("the data directory is {}", shell_word(&data_dir.display().to_string()))))
+}
+
+/// Finds the data directory that a file or folder lies in, by the names of etcd's folders.
+#[must_use]
+pub fn around(path: &Path) -> Option<PathBuf> {
+    let full = fs::canonicalize(path).ok()?;
+    let depth = full.ancestors().take(4).position(|folder| folder.ends_with("member"))?;
+    let is_member = |member: &Path| member.join("snap").is_dir() || member.join("wal").is_dir();
+    let (member, data_dir) = (full.ancestors().nth(depth)?, full.ancestors().nth(depth + 1)?);
+    if !is_member(member) {
+        return None;
+    }
+    // As it was given where that is the same, since that is easier to recognize.
+    let given = path.ancestors().nth(depth + 1).filter(|given| !given.as_os_str().is_empty());
+    let same = |given: &&Path| fs::canonicalize(given).is_ok_and(|given| given == data_dir);
+    Some(given.filter(same).unwrap_or(data_dir).to_owned())
+}
+
+/// Returns the way out where a log cannot be used: what is lost, and the command.
+#[must_use]
+pub fn without_log(data_dir: &Path, database: &Path) -> [String; 2] {
+    let word = |path: &Path| shell_word(&path.display().to_string());
+    let mut restored = data_dir.as_os_str().to_owned();
+    restored.push(".restored");
+    [
+        "to do without the log, which loses what the database had not taken in from it, keep a \
+         copy of the directory and restore its database"
+            .into(),
+        format!(
+            "etcdkit snapshot restore {} --skip-hash-check --old-data-dir {} --data-dir {}",
+            word(database),
+            word(data_dir),
+            word(Path::new(&restored))
+        ),
+    ]
+}
+
 impl Dead {
     /// Opens a data directory and reads its log.
     ///
@@ -57,7 +128,7 @@ impl Dead {
         wal_dir: Option<&Path>,
         progress: &dyn Progress,
     ) -> Result<Self, Error> {
-        let data_dir = stage::absolute(data_dir)?;
+        let data_dir = stage::absolute(&self::data_dir(data_dir)?)?;
         let snap = data_dir.join("member").join("snap");
         let wal = match wal_dir {
             Some(wal) => stage::absolute(wal)?,
@@ -65,9 +136,10 @@ impl Dead {
         };
         let database = snap.join("db");
         if let Err(error) = fs::metadata(&database) {
-            let failed = Error::io(&error, "read", &database);
-            return Err(failed.hint("give the folder that etcd has as --data-dir"));
+            return Err(no_database(&error, &database, &data_dir, wal_dir, progress));
         }
+        let way_out =
+            |error: Error| without_log(&data_dir, &database).into_iter().fold(error, Error::hint);
         if let Some(who) = holder::of_member(&data_dir.join("member"), &wal) {
             let message = format!("{} is in use by {who}", data_dir.display());
             return Err(Error::new(ExitCode::InUse, message)
@@ -86,28 +158,27 @@ impl Dead {
                 return Error::interrupted();
             }
             let failed = Error::io(&error.source, "read", &error.path);
-            failed.hint("give --wal-dir where etcd had one")
+            if error.source.kind() != std::io::ErrorKind::NotFound {
+                return failed;
+            }
+            way_out(failed.hint("give --wal-dir where etcd had one"))
         })?;
         if log.is_empty() {
             let message = format!("there is no log in {}", wal.display());
-            return Err(Error::new(ExitCode::Damage, message)
-                .hint("give --wal-dir where etcd had one")
-                .hint(format!(
-                    "or do without what was written last: etcdkit snapshot restore {} \
-                     --skip-hash-check",
-                    shell_word(&database.display().to_string())
-                )));
+            let error = Error::new(ExitCode::Damage, message);
+            return Err(way_out(error.hint("give --wal-dir where etcd had one")));
         }
         if let Some(finding) = log.obstacle() {
             let file = finding.place.file.as_deref().unwrap_or_default();
             let message = format!("{}: {}", wal.join(file).display(), finding.detail);
             let mut error = Error::new(ExitCode::Damage, message).hint(
-                "save from another member; of several dead ones the newest revision counts most",
+                "save from another member, where there is one; of several dead ones the newest \
+                 revision counts most",
             );
             error.findings.push(finding.clone());
-            return Err(error);
+            return Err(way_out(error));
         }
-        let database = pick_database(&snap, database, &log)?;
+        let database = pick_database(&snap, &database, &log).map_err(way_out)?;
         Ok(Self { data_dir, database, log })
     }
 
@@ -224,17 +295,36 @@ impl Dead {
     }
 }
 
+/// Makes the error of a directory without a database; a log that is whole makes one anew.
+fn no_database(
+    error: &std::io::Error,
+    database: &Path,
+    data_dir: &Path,
+    wal_dir: Option<&Path>,
+    progress: &dyn Progress,
+) -> Error {
+    let failed = Error::io(error, "read", database);
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return failed;
+    }
+    match super::verify_dir::verify(data_dir, wal_dir, Level::Quick, progress) {
+        Ok(verified) => verified.next().into_iter().fold(failed, Error::hint),
+        Err(error) if error.code != ExitCode::NotFound => error,
+        Err(_) => failed.hint("give the folder that etcd has as --data-dir"),
+    }
+}
+
 /// Returns the database that a server would open: a leader's, where the log says that it was
 /// received and the old one lies before it.
-fn pick_database(snap: &Path, database: PathBuf, log: &Log) -> Result<PathBuf, Error> {
+fn pick_database(snap: &Path, database: &Path, log: &Log) -> Result<PathBuf, Error> {
     let Some(snapshot) = log.newest_snapshot().filter(|snapshot| snapshot.index > 0) else {
-        return Ok(database);
+        return Ok(database.to_owned());
     };
     // What cannot be opened is named when it is examined.
-    let Ok(file) = File::open(&database) else { return Ok(database) };
-    let Ok(index) = replay::consistent_index(&file) else { return Ok(database) };
+    let Ok(file) = File::open(database) else { return Ok(database.to_owned()) };
+    let Ok(index) = replay::consistent_index(&file) else { return Ok(database.to_owned()) };
     if index >= snapshot.index {
-        return Ok(database);
+        return Ok(database.to_owned());
     }
     let received = snap.join(format!("{:016x}.snap.db", snapshot.index));
     if received.is_file() {
@@ -247,7 +337,7 @@ fn pick_database(snap: &Path, database: PathBuf, log: &Log) -> Result<PathBuf, E
     );
     Err(Error::new(ExitCode::Damage, message)
         .hint(format!("the leader's database {} is not there", received.display()))
-        .hint("save from another member"))
+        .hint("save from another member, where there is one"))
 }
 
 fn row(file: &File, bucket: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>, Unreadable> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::examine::{self, Examined, Level};
-use super::{Error, ExitCode, Progress, holder, status};
+use super::{Error, ExitCode, Progress, holder, shell_word, status, tail};
 use crate::etcd::data_dir::{self, DataDir, Facts, Start, Starts, starts_on};
 use crate::etcd::log::{Counted, Log, ReadError, Tail};
 use crate::etcd::members::{ClusterId, MemberId};
@@ -39,6 +39,8 @@ pub enum Part {
 pub enum Verdict {
     /// Whole, and at least one etcd serves from it.
     Good,
+    /// Nothing is wrong as far as was looked, but the database's pages and rows were not.
+    Unchecked,
     /// Nothing is wrong, but it holds what this version does not know.
     Unknown,
     /// Damaged, or its parts contradict each other.
@@ -50,7 +52,7 @@ impl Verdict {
     #[must_use]
     pub fn exit_code(self) -> ExitCode {
         match self {
-            Self::Good => ExitCode::Ok,
+            Self::Good | Self::Unchecked => ExitCode::Ok,
             Self::Unknown => ExitCode::Refused,
             Self::Damaged => ExitCode::Damage,
         }
@@ -96,6 +98,7 @@ pub fn verify(
         return Err(Error::new(ExitCode::NotFound, message));
     }
     let failed = |error: ReadError| Error::io(&error.source, "read", &error.path);
+    tail::data_dir(path)?;
     let dir = DataDir::inspect(path, wal_dir).map_err(failed)?;
     if dir.database.is_none() && !dir.has_log && dir.snaps.is_empty() {
         let message = format!("{} holds no database and no log of an etcd", path.display());
@@ -177,6 +180,8 @@ fn judge(dir: DataDir, database: Option<Examined>, log: Option<Log>) -> Result<V
         Verdict::Damaged
     } else if findings.has_unknown() {
         Verdict::Unknown
+    } else if database.is_some() && rows.is_none() {
+        Verdict::Unchecked
     } else {
         Verdict::Good
     };
@@ -215,6 +220,104 @@ impl VerifiedDir {
         }
     }
 
+    /// Counts the entries that count and are not in the database.
+    #[must_use]
+    pub fn beyond_database(&self) -> Option<u64> {
+        let facts = self.facts.as_ref().filter(|facts| facts.has_log)?;
+        Some(facts.reach.saturating_sub(facts.consistent_index))
+    }
+
+    /// Returns what to do next, as commands and the sentences that belong to them.
+    #[must_use]
+    pub fn next(&self) -> Vec<String> {
+        let data_dir = tail::data_dir(&self.dir.path).unwrap_or_else(|_| self.dir.path.clone());
+        let word = shell_word(&data_dir.display().to_string());
+        let wal = (self.dir.wal_dir != self.dir.member.join("wal")).then_some(&self.dir.wal_dir);
+        let wal = wal.map(|wal| shell_word(&wal.display().to_string()));
+        let wal_flag = wal.as_ref().map(|wal| format!(" --wal-dir {wal}")).unwrap_or_default();
+        let save = format!("etcdkit snapshot save FILE --from-data-dir {word}{wal_flag}");
+        let log_is_usable = [Part::Ok, Part::Torn].contains(&self.log_part());
+        match self.verdict {
+            Verdict::Good => {
+                let mut next = vec![save];
+                next.extend(self.before_3_7());
+                next
+            }
+            Verdict::Unchecked => vec![format!("etcdkit snapshot verify {word}{wal_flag}")],
+            Verdict::Unknown => vec!["verify it with a newer etcdkit".into()],
+            Verdict::Damaged => match &self.dir.database {
+                None if self.rebuilt_by().is_some() => self.rebuild(&data_dir, wal.as_deref()),
+                Some(_)
+                    if [Part::Ok, Part::Unchecked].contains(&self.database_part())
+                        && log_is_usable
+                        && self.agreement != Part::Damaged =>
+                {
+                    vec![save]
+                }
+                Some(database) if self.database_part() != Part::Damaged => {
+                    tail::without_log(&data_dir, database).to_vec()
+                }
+                _ => vec![
+                    "keep a copy of the directory; restore the newest snapshot, or add the member \
+                     anew to a cluster that runs"
+                        .into(),
+                ],
+            },
+        }
+    }
+
+    /// Says how etcd 3.7 gets to start, where only requests of the v2 API stand in its way.
+    fn before_3_7(&self) -> Option<String> {
+        let facts = self.facts.as_ref()?;
+        let starts = |etcd: &str| {
+            let start = self.starts.iter().find(|start| start.etcd == etcd);
+            start.is_some_and(|start| start.starts == Starts::Yes)
+        };
+        if starts("3.7") || facts.requests.last_v2 <= Some(facts.newest_record) {
+            return None;
+        }
+        Some(if starts("3.6") {
+            "for etcd 3.7: start etcd 3.6 once with --snapshot-count 1 and write once, or save \
+             and restore"
+                .into()
+        } else {
+            "for etcd 3.7: save and restore".into()
+        })
+    }
+
+    /// Names the etcd that makes a database that is missing anew from the log: the oldest one,
+    /// since a newer one may leave data that the log's own version does not take back.
+    fn rebuilt_by(&self) -> Option<&'static str> {
+        let able = self.starts.iter().find(|start| start.starts == Starts::Yes);
+        able.map(|start| start.etcd).filter(|_| self.database.is_none())
+    }
+
+    fn rebuild(&self, data_dir: &Path, wal: Option<&str>) -> Vec<String> {
+        let etcd = self.rebuilt_by().unwrap_or_default();
+        let copy = |path: &str| shell_word(&format!("{path}.copy"));
+        let (from, to) = (data_dir.display().to_string(), copy(&data_dir.display().to_string()));
+        let mut next = vec![
+            format!(
+                "the log is whole from its first entry, and etcd {etcd} makes the database anew \
+                 from it: copy the directory and start that on the copy"
+            ),
+            format!("cp -a {} {to}", shell_word(&from)),
+        ];
+        let mut start = format!("etcd --data-dir {to}");
+        if let Some(wal) = wal {
+            let to = copy(&self.dir.wal_dir.display().to_string());
+            next.push(format!("cp -a {wal} {to}"));
+            start.push_str(&format!(" --wal-dir {to}"));
+        }
+        let counted = self.facts.as_ref().and_then(|facts| facts.counted);
+        if counted != Some(Counted::SoleVoter) {
+            start.push_str(" --force-new-cluster");
+        }
+        next.push(start);
+        next.push("etcdctl snapshot save FILE".into());
+        next
+    }
+
     /// Builds the JSON object; `docs/JSON.md` describes it.
     #[must_use]
     pub fn report(&self) -> Value {
@@ -238,6 +341,7 @@ impl VerifiedDir {
         }
         map.insert("findings".into(), json!(self.findings.kept()));
         map.insert("findings_left_out".into(), json!(self.findings.left_out()));
+        map.insert("next".into(), json!(self.next()));
         report
     }
 
@@ -265,6 +369,7 @@ impl VerifiedDir {
             "snapshot": log.newest_snapshot().map(|snapshot| snapshot.index),
             "counts_up_to": reach,
             "counts_by": counted,
+            "beyond_database": self.beyond_database(),
             "voters": voters.map(|voters| voters.collect::<Vec<_>>()),
             "dropped_bytes": dropped,
         })

@@ -51,7 +51,115 @@ fn killed_members_are_good_and_name_what_starts_on_them() {
     sandbox.run("snapshot verify m").expect(0, &["m: good", "etcd 3.6 starts", "DIR005"]);
     sandbox.run("snapshot verify m/member -w table").expect(0, &["STARTS ON", "3.6 3.7"]);
     sandbox.run("snapshot verify m -w fields").expect(0, &["\"wal.segments\" : 1"]);
-    sandbox.run("snapshot verify m --level quick").expect(0, &["database unchecked"]);
+    let words = ["m: unchecked", "database unchecked", "next: etcdkit snapshot verify m\n"];
+    sandbox.run("snapshot verify m --level quick").expect(0, &words);
+}
+
+#[test]
+fn the_figures_are_told_apart_and_the_next_step_is_named() {
+    let save = "next: etcdkit snapshot save FILE --from-data-dir m\n";
+    for version in VERSIONS {
+        let sandbox = killed(version);
+        let report = sandbox.run("snapshot verify m -w json").expect(0, &[]).json();
+        let report = &report["directories"][0];
+        let beyond = report["wal"]["beyond_database"].as_u64().unwrap();
+        let last = report["wal"]["last_entry"].as_u64().unwrap();
+        assert_eq!(beyond, last - report["consistent_index"].as_u64().unwrap());
+        assert!(beyond > 0, "{version}");
+        let figures = format!(
+            "database at revision {}, {} keys, {beyond} log entries beyond it",
+            report["revision"], report["keys"]
+        );
+        let ran = sandbox.run("snapshot verify m").expect(0, &[&figures, save]);
+        let upgrade = ran.stdout.contains("--snapshot-count 1 and write once, or save and restore");
+        assert_eq!(upgrade, ["3.4", "3.5"].contains(&version), "{ran}");
+        assert_eq!(ran.stdout.contains("etcd 3.7 does not start on this log"), upgrade, "{ran}");
+        // The folder `member` is the same directory, and the next step names the whole of it.
+        sandbox.run("snapshot verify m/member").expect(0, &[save]);
+        let words = ["LOG BEYOND IT", &format!(" {beyond} "), &format!("m: {save}")];
+        sandbox.run("snapshot verify m -w table").expect(0, &words);
+    }
+}
+
+#[test]
+fn a_database_that_is_missing_is_made_anew_from_a_whole_log() {
+    let sandbox = killed("3.6");
+    fs::remove_file(sandbox.path("m/member/snap/db")).unwrap();
+    let words = ["next: cp -a m m.copy", "next: etcd --data-dir m.copy\n", "etcd 3.6 makes the"];
+    sandbox.run("snapshot verify m").expect(6, &words);
+    let data_dir = sandbox.path("m").display().to_string();
+    let copy = format!("hint: cp -a {data_dir} {data_dir}.copy");
+    let start = format!("hint: etcd --data-dir {data_dir}.copy\n");
+    sandbox.run("snapshot save out.db --from-data-dir m").expect(9, &[&copy, &start]);
+    assert!(!sandbox.exists("out.db"));
+    // One whose log lies elsewhere is copied with it.
+    fs::rename(sandbox.path("m/member/wal"), sandbox.path("wal")).unwrap();
+    let words = ["cp -a wal wal.copy", "etcd --data-dir m.copy --wal-dir wal.copy"];
+    sandbox.run("snapshot verify m --wal-dir wal").expect(6, &words);
+    // A log that begins later makes nothing.
+    let sandbox = Sandbox::new();
+    sandbox.unpack("etcd-3.6-three-members/m1.tar.gz", "m");
+    fs::remove_file(sandbox.path("m/member/snap/db")).unwrap();
+    let ran = sandbox.run("snapshot save out.db --from-data-dir m").expect(9, &["add the member"]);
+    assert!(!ran.stderr.contains("cp -a"), "{ran}");
+}
+
+#[test]
+fn the_way_out_of_a_log_that_cannot_be_used_works_as_it_stands() {
+    type Break = fn(&Sandbox);
+    let breaks: [(Break, i32); 3] = [
+        (|sandbox| flip(sandbox, 9000), 6),
+        (|sandbox| fs::remove_dir_all(sandbox.path("m/member/wal")).unwrap(), 9),
+        (|sandbox| fs::remove_file(sandbox.path(SEGMENT)).unwrap(), 6),
+    ];
+    for (break_log, code) in breaks {
+        let sandbox = killed("3.6");
+        break_log(&sandbox);
+        let words = ["loses what the database had not taken in", "--skip-hash-check"];
+        let save = sandbox.run("snapshot save out.db --from-data-dir m").expect(code, &words);
+        let line = |text: &str| {
+            let lines =
+                text.lines().filter_map(|line| line.split_once("etcdkit snapshot restore "));
+            lines.map(|(_, rest)| rest.to_owned()).next().unwrap()
+        };
+        let way_out = line(&save.stderr);
+        let verify = sandbox.run("snapshot verify m").expect(6, &words);
+        let root = format!("{}/", sandbox.path("m").parent().unwrap().display());
+        assert_eq!(way_out.replace(&root, ""), line(&verify.stdout));
+        let restore = format!("$ETCDKIT snapshot restore {way_out} --audit-log a");
+        sandbox.sh(&restore).expect(0, &[]);
+        assert!(sandbox.exists("m.restored/member/snap/db"));
+    }
+}
+
+#[test]
+fn other_places_of_a_data_directory_lead_to_it() {
+    let sandbox = killed("3.6");
+    let commands = [
+        "snapshot save out.db --dry-run --from-data-dir",
+        "hashkv",
+        "snapshot inspect",
+        "snapshot verify",
+    ];
+    for command in commands {
+        let of = |place: &str| sandbox.run(&format!("{command} {place}"));
+        let whole = of("m").expect(0, &[]).stdout;
+        let member = of("m/member").expect(0, &[]).stdout;
+        if command == "hashkv" {
+            assert_eq!(member, whole);
+        }
+        for place in ["m/member/snap", "m/member/wal"] {
+            of(place).expect(2, &["lies inside a data directory", "the data directory is m\n"]);
+        }
+    }
+    let save = "snapshot save out.db --from-data-dir";
+    for place in ["m/member/snap/db", SEGMENT] {
+        sandbox.run(&format!("{save} {place}")).expect(2, &["the data directory is m\n"]);
+    }
+    sandbox.write("file", b"x");
+    sandbox.run(&format!("{save} file")).expect(2, &["a data directory is wanted", "--data-dir"]);
+    let here = format!("cd {} && $ETCDKIT hashkv .", sandbox.path("m/member").display());
+    sandbox.sh(&here).expect(0, &[]);
 }
 
 #[test]

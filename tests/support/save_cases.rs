@@ -144,6 +144,44 @@ fn entries_that_are_not_known_to_be_committed_are_left_out() {
     assert!(segments.count() > 0 && index > 0);
 }
 
+/// Three voters, of whom one died with four entries that it was not told to be committed.
+fn one_of_three(sandbox: &Sandbox) -> Dead {
+    let urls = "a=http://127.0.0.1:2380,b=http://127.0.0.2:2380,c=http://127.0.0.3:2380";
+    let line = format!(
+        "snapshot restore plain.db --data-dir dead --no-bump --name a --initial-cluster {urls} \
+         --initial-advertise-peer-urls http://127.0.0.1:2380 --initial-cluster-token t"
+    );
+    sandbox.run(&line).expect(0, &[]);
+    let entries: Vec<Vec<u8>> = (0..4).map(|n| put(&format!("k{n}"), "v")).collect();
+    Dead::at(&sandbox.path("dead")).append(&entries)
+}
+
+#[test]
+fn entries_that_are_left_out_count_as_served() {
+    let sandbox = sandbox();
+    one_of_three(&sandbox);
+    let words = ["clients may have been told", "--include-uncommitted", "a majority"];
+    let ran = sandbox.run(SAVE).expect(0, &words);
+    let all_members = "etcdkit snapshot restore ";
+    let next = ran.stdout.lines().find(|line| line.contains(all_members)).unwrap();
+    assert!(next.contains("--all-members DIR"), "{ran}");
+    let note = ran.stdout.lines().find(|line| line.starts_with("  note ")).unwrap();
+    assert!(note.contains("out.db.json") && note.contains("up to 95"), "{ran}");
+    let note: serde_json::Value =
+        serde_json::from_slice(&fs::read(sandbox.path("out.db.json")).unwrap()).unwrap();
+    assert_eq!((&note["revision"], &note["highest_revision_seen"]), (&91.into(), &95.into()));
+    // A restore goes beyond what may have been served.
+    let line = "snapshot restore out.db --all-members again -w json";
+    let report = sandbox.run(line).expect(0, &[]).json();
+    let evidence = &report["revision"]["evidence"][0]["revision"];
+    assert_eq!(evidence, 95, "{report}");
+    sandbox.run("snapshot save --help").expect(0, &["FILE.json"]);
+    // With all of them in it, nothing more may have been served.
+    let line = "snapshot save all.db --from-data-dir dead --include-uncommitted -w json";
+    let report = sandbox.run(line).expect(0, &[]).json();
+    assert_eq!(report["revision"], report["highest_revision_seen"]);
+}
+
 /// Stops at its so-manieth question.
 struct StopAt(AtomicU64);
 

@@ -283,7 +283,11 @@ fn findings(dir: &DataDir, facts: &Facts, has_rows: bool) -> Findings {
         }
     }
     if let Some(v2) = facts.requests.last_v2.filter(|v2| *v2 > record) {
-        let detail = format!("entry {v2} is one; the newest snapshot covers entry {record}");
+        let detail = format!(
+            "entry {v2} is a request of the v2 API, as servers up to 3.5 write them, and the \
+             newest snapshot covers entry {record}: etcd 3.7 does not start on this log before a \
+             server of 3.6 wrote a newer snapshot"
+        );
         find(Code::DirV2Requests, None, detail);
     }
     let above = facts.requests.highest_version(record);
