@@ -136,6 +136,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         progress.step("check", file.meta().size_bytes());
         let copied = copy(&file, Nowhere, progress);
         finish(&mut report, &file, &database, copied, progress)?;
+        rewrite::tell(&report.warnings, progress);
         return Ok(report);
     }
     let modified = fs::metadata(&snap).and_then(|meta| meta.modified());
@@ -162,7 +163,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         equivalent: report.equivalent.clone(),
         warnings: report.warnings.clone(),
     };
-    rewrite::recorded(&options.audit_log, &record, &mut report.warnings);
+    rewrite::recorded(&options.audit_log, &record, &mut report.warnings, progress);
     Ok(report)
 }
 

@@ -4,6 +4,7 @@
 //! nothing gets a name unless it was whole. What was written is walked again and must hold the
 //! rows that were written.
 
+mod beside;
 pub mod compact;
 pub mod seal;
 pub mod spool;
@@ -15,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::examine::{Examined, Seal};
 use super::new_file::NewFile;
-use super::{Error, ExitCode, Progress, audit, status};
+use super::{Error, ExitCode, Progress, audit, shell_word, stage, status};
 use crate::bolt::walk::walk;
 use crate::bolt::{At, File, Source, Visit};
 use crate::etcd::hash::BackendHash;
@@ -105,12 +106,17 @@ pub(super) fn read_back(
     Ok(())
 }
 
-/// Refuses a file that is damaged; of one with a wrong trailer, its hash must be accepted by name.
-/// Returns what should be read aloud.
+/// Refuses a file that is damaged; of one with a wrong trailer, its hash must be accepted by name,
+/// and one without a trailer must be accepted too. Returns what should be read aloud.
 ///
 /// # Errors
-/// Damage ([`ExitCode::Damage`]), or the accepted hash is not the file's ([`ExitCode::Refused`]).
-fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Error> {
+/// Damage ([`ExitCode::Damage`]), or what was accepted is not the file's state
+/// ([`ExitCode::Refused`]).
+fn gate(
+    examined: &Examined,
+    accepted: Option<&str>,
+    missing_is_accepted: bool,
+) -> Result<Vec<String>, Error> {
     if let Some(accepted) = accepted
         && !accepted.eq_ignore_ascii_case(&examined.sha256)
     {
@@ -126,8 +132,14 @@ fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Erro
     }
     match &examined.seal {
         Seal::Good => Ok(Vec::new()),
-        Seal::Missing => {
+        Seal::Missing if missing_is_accepted => {
             Ok(vec!["no sha256 trailer: a full check of pages and rows stood in for it".into()])
+        }
+        Seal::Missing => {
+            let message = format!("{} has no sha256 trailer", examined.path.display());
+            Err(Error::refused(message)
+                .hint("use the file that snapshot save wrote, unchanged")
+                .hint("or --skip-hash-check: all pages and rows were read and are whole"))
         }
         Seal::Broken { .. } if accepted.is_some() => Ok(vec![format!(
             "THE TRAILER IS WRONG AND WAS ACCEPTED: the bytes of {} are not the saved ones, though \
@@ -136,6 +148,27 @@ fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Erro
         )]),
         Seal::Broken { .. } => Err(status::damaged(examined)
             .hint("use another backup if there is one: some byte in this one is wrong")),
+    }
+}
+
+/// Counts what the log beside a file holds beyond it, unless the file is a saved snapshot, which
+/// has no log; `None` where none was read.
+///
+/// # Errors
+/// See [`beside::check_log`].
+fn log_of(
+    examined: &Examined,
+    output: &Path,
+    without_log: bool,
+    warnings: &mut Vec<String>,
+    progress: &dyn Progress,
+) -> Result<Option<u64>, Error> {
+    match &examined.file {
+        Some(file) if examined.seal != Seal::Good => {
+            let path = &examined.path;
+            beside::check_log(path, file, output, without_log, warnings, progress)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -169,11 +202,36 @@ fn adapted_note(
     Ok(Some(note))
 }
 
-/// Refuses an output of which the file or the note is there already.
-fn check_output(output: &Path) -> Result<(), Error> {
-    NewFile::check(output)?;
+/// Refuses an output of which the file or the note is there already, or no folder; returns its
+/// absolute path.
+fn check_output(output: &Path) -> Result<PathBuf, Error> {
+    let target = stage::absolute(output)?;
+    if let Some(folder) = target.parent()
+        && !folder.exists()
+    {
+        let folder = folder.display().to_string();
+        let message = format!("there is no folder {folder} to write into; nothing was changed");
+        return Err(Error::new(ExitCode::NotFound, message)
+            .hint(format!("mkdir -p {}", shell_word(&folder))));
+    }
     NewFile::check(&note_path(output))?;
-    Ok(())
+    NewFile::check(output)
+}
+
+/// What to do with a new snapshot.
+fn next(output: &Path) -> Vec<String> {
+    let output = shell_word(&output.display().to_string());
+    vec![
+        format!("etcdkit snapshot verify {output}"),
+        format!("etcdkit snapshot restore {output} --data-dir DIR"),
+    ]
+}
+
+/// Says aloud what should be read.
+pub(super) fn tell(warnings: &[String], progress: &dyn Progress) {
+    for warning in warnings {
+        progress.note(&format!("warning: {warning}"));
+    }
 }
 
 fn note_path(snapshot: &Path) -> PathBuf {
@@ -250,10 +308,16 @@ fn read_back_and_sum(
     sealed
 }
 
-/// Records a change; a record that cannot be written is a warning.
-pub(super) fn recorded(log: &Path, record: &audit::Record, warnings: &mut Vec<String>) {
+/// Records a change; a record that cannot be written is a warning. Says all warnings aloud.
+pub(super) fn recorded(
+    log: &Path,
+    record: &audit::Record,
+    warnings: &mut Vec<String>,
+    progress: &dyn Progress,
+) {
     if let Err(error) = audit::append(log, record) {
         warnings
             .push(format!("the audit record could not be written to {}: {error}", log.display()));
     }
+    tell(warnings, progress);
 }
