@@ -301,12 +301,19 @@ fn finish(
     }
     let mut all = copied.walked.findings.clone();
     all.append(copied.rows.findings.clone());
-    // An alarm is no damage of the file that it stands in.
-    let is_bad = |finding: &&Finding| {
-        finding.severity == Severity::Error && finding.code != Code::AlarmCorrupt
+    // An alarm is no damage of the file that it stands in; what is wrong with these two hides no
+    // row, and is gone in the new file.
+    let is_freelist = |code| matches!(code, Code::PageLeaked | Code::FreelistUnreadable);
+    let is_bad = |code: Code| {
+        let is_error = code.severity() == Severity::Error;
+        is_error && code != Code::AlarmCorrupt && !is_freelist(code)
     };
-    let bad: Vec<Finding> = all.kept().iter().filter(is_bad).cloned().collect();
-    if let Some(first) = bad.first() {
+    let bad = all.kept().iter().filter(|finding| is_bad(finding.code));
+    let bad: Vec<Finding> = bad.cloned().collect();
+    if all.codes().any(is_bad) {
+        let Some(first) = bad.first() else {
+            return Err(damaged(database, "there is damage".into(), all.kept().to_vec()));
+        };
         let more = match bad.len() {
             1 => String::new(),
             count => format!(" (and {} findings more)", count - 1),
@@ -323,6 +330,13 @@ fn finish(
     report.after = Size { file_bytes: size, db_bytes: size, in_use_bytes: size };
     report.rows = copied.rows.pair_count;
     report.status_hash = copied.rows.status_hash;
+    if let Some(finding) = all.kept().iter().find(|finding| is_freelist(finding.code)) {
+        report.warnings.push(format!(
+            "{}: {}; the new file has no freelist; find out what wrote the old one",
+            finding.code.id(),
+            finding.detail
+        ));
+    }
     if copied.rows.findings.has(Code::AlarmCorrupt) {
         report.warnings.push("a CORRUPT alarm stands in the database and was kept".into());
     }

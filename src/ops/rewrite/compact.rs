@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::spool::{Nowhere, spool};
-use super::{Both, Shown};
+use super::{Accepted, Both, Shown};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::{Edits, Merge};
 use crate::bolt::rebuild::Rebuild;
@@ -115,8 +115,12 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         (examined, newests)
     });
     let examined = examined?;
-    let mut warnings =
-        super::gate(&examined, options.accept_damaged.as_deref(), options.skip_hash_check)?;
+    let accepted = Accepted {
+        damaged: options.accept_damaged.as_deref(),
+        no_trailer: options.skip_hash_check,
+        is_rebuilt: true,
+    };
+    let mut warnings = super::gate(&examined, accepted)?;
     let (Some(file), Some(rows)) = (&examined.file, &examined.rows) else {
         return Err(status::damaged(&examined));
     };

@@ -106,18 +106,25 @@ pub(super) fn read_back(
     Ok(())
 }
 
-/// Refuses a file that is damaged; of one with a wrong trailer, its hash must be accepted by name,
-/// and one without a trailer must be accepted too. Returns what should be read aloud.
+/// What of a file is accepted although it is not as it was saved.
+#[derive(Clone, Copy, Debug)]
+struct Accepted<'a> {
+    /// SHA-256 of a file whose trailer, or freelist, may be wrong.
+    damaged: Option<&'a str>,
+    /// There may be no trailer.
+    no_trailer: bool,
+    /// The new file is built from the rows, so that a wrong freelist does not go into it.
+    is_rebuilt: bool,
+}
+
+/// Refuses a file that is damaged; of one with a wrong trailer or freelist, its hash must be
+/// accepted by name. Returns what should be read aloud.
 ///
 /// # Errors
 /// Damage ([`ExitCode::Damage`]), or what was accepted is not the file's state
 /// ([`ExitCode::Refused`]).
-fn gate(
-    examined: &Examined,
-    accepted: Option<&str>,
-    missing_is_accepted: bool,
-) -> Result<Vec<String>, Error> {
-    if let Some(accepted) = accepted
+fn gate(examined: &Examined, accepted: Accepted<'_>) -> Result<Vec<String>, Error> {
+    if let Some(accepted) = accepted.damaged
         && !accepted.eq_ignore_ascii_case(&examined.sha256)
     {
         let message = format!("--accept-damaged is not the sha256 of {}", examined.path.display());
@@ -127,28 +134,48 @@ fn gate(
         )));
     }
     let other_damage = examined.findings.errors().any(|code| code != Code::SealBroken);
-    if other_damage || examined.pages_damaged() || examined.records_damaged() {
+    let pages_damaged =
+        examined.pages_damaged() && !(accepted.is_rebuilt && examined.tree_is_whole());
+    if other_damage || pages_damaged || examined.records_damaged() {
         return Err(status::damaged(examined));
     }
+    let mut warnings = Vec::new();
+    if examined.pages_damaged() {
+        if accepted.damaged.is_none() {
+            return Err(status::damaged(examined).hint(format!(
+                "every row can be read, and the new file needs no freelist: --accept-damaged={}",
+                examined.sha256
+            )));
+        }
+        warnings.push(format!(
+            "THE FREELIST IS WRONG AND WAS ACCEPTED: every row of {} can be read, and the new file \
+             has no freelist; find out what wrote it",
+            examined.path.display()
+        ));
+    }
     match &examined.seal {
-        Seal::Good => Ok(Vec::new()),
-        Seal::Missing if missing_is_accepted => {
-            Ok(vec!["no sha256 trailer: a full check of pages and rows stood in for it".into()])
+        Seal::Good => {}
+        Seal::Missing if accepted.no_trailer => {
+            warnings
+                .push("no sha256 trailer: a full check of pages and rows stood in for it".into());
         }
         Seal::Missing => {
             let message = format!("{} has no sha256 trailer", examined.path.display());
-            Err(Error::refused(message)
+            return Err(Error::refused(message)
                 .hint("use the file that snapshot save wrote, unchanged")
-                .hint("or --skip-hash-check: all pages and rows were read and are whole"))
+                .hint("or --skip-hash-check: all pages and rows were read and are whole"));
         }
-        Seal::Broken { .. } if accepted.is_some() => Ok(vec![format!(
+        Seal::Broken { .. } if accepted.damaged.is_some() => warnings.push(format!(
             "THE TRAILER IS WRONG AND WAS ACCEPTED: the bytes of {} are not the saved ones, though \
              every page and row can be read",
             examined.path.display()
-        )]),
-        Seal::Broken { .. } => Err(status::damaged(examined)
-            .hint("use another backup if there is one: some byte in this one is wrong")),
+        )),
+        Seal::Broken { .. } => {
+            return Err(status::damaged(examined)
+                .hint("use another backup if there is one: some byte in this one is wrong"));
+        }
     }
+    Ok(warnings)
 }
 
 /// Counts what the log beside a file holds beyond it, unless the file is a saved snapshot, which

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
+use super::Accepted;
 use crate::bolt::File;
 use crate::etcd::hash::BackendHash;
 use crate::format::finding::Code;
@@ -86,7 +87,9 @@ pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     let removed = removed.collect();
     let copy = new.as_mut().map(|new| &*new.out());
     let examined = examine_and_copy(&options.file, Level::Full, copy, progress)?;
-    let mut warnings = super::gate(&examined, options.accept_damaged.as_deref(), true)?;
+    let damaged = options.accept_damaged.as_deref();
+    let accepted = Accepted { damaged, no_trailer: true, is_rebuilt: false };
+    let mut warnings = super::gate(&examined, accepted)?;
     let (Some(file), Some(rows)) = (&examined.file, &examined.rows) else {
         return Err(status::damaged(&examined));
     };
