@@ -97,6 +97,7 @@ fn lines(report: &Report, top: usize, is_table: bool) -> Vec<String> {
         if report.kubernetes { ", Kubernetes" } else { "" },
         if report.with_log { ", with what its log adds" } else { "" },
     )];
+    lines.push(format!("etcd counts {} of it against its quota", size(report.db_bytes)));
     if report.partial {
         lines.push("PARTIAL: the file is damaged, and this is what could be read".into());
     }
@@ -110,17 +111,20 @@ fn lines(report: &Report, top: usize, is_table: bool) -> Vec<String> {
         lines.extend(section.lines(is_table));
     }
     let compaction = &report.compaction;
-    lines.push(format!(
-        "a compaction at revision {} would free {} in {} records, inside of the file",
-        compaction.revision,
-        size(compaction.bytes),
-        compaction.records
-    ));
-    lines.push(format!(
-        "a defragmentation would take about {} off the file as it is, and {} after that compaction",
-        size(report.defrag_bytes),
-        size(report.defrag_bytes.saturating_add(compaction.bytes))
-    ));
+    if let Some(defrag_bytes) = report.defrag_bytes {
+        lines.push(format!(
+            "a compaction at revision {} would free {} in {} records, inside of the file",
+            compaction.revision,
+            size(compaction.bytes),
+            compaction.records
+        ));
+        lines.push(format!(
+            "a defragmentation would take about {} off the database as it is, and {} after that \
+             compaction",
+            size(defrag_bytes),
+            size(defrag_bytes.saturating_add(compaction.bytes))
+        ));
+    }
     lines.extend(output::findings_lines(&report.findings));
     lines.extend(report.next.iter().map(|line| format!("next: {line}")));
     lines
@@ -184,7 +188,8 @@ fn largest(report: &Report) -> Section {
 }
 
 fn buckets(report: &Report, top: usize) -> Section {
-    let rows = report.buckets.iter().take(top).map(|bucket| {
+    let filled = report.buckets.iter().filter(|bucket| bucket.rows > 0);
+    let rows = filled.take(top).map(|bucket| {
         let name = bucket.name.clone().unwrap_or_else(|| "(other)".into());
         vec![name, bucket.rows.to_string(), size(bucket.bytes)]
     });

@@ -13,7 +13,7 @@
 
 use std::fs::{self, File as OsFile};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -136,6 +136,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         progress.step("check", file.meta().size_bytes());
         let copied = copy(&file, Nowhere, progress);
         finish(&mut report, &file, &database, copied, progress)?;
+        rewrite::tell(&report.warnings, progress);
         return Ok(report);
     }
     let modified = fs::metadata(&snap).and_then(|meta| meta.modified());
@@ -162,7 +163,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         equivalent: report.equivalent.clone(),
         warnings: report.warnings.clone(),
     };
-    rewrite::recorded(&options.audit_log, &record, &mut report.warnings);
+    rewrite::recorded(&options.audit_log, &record, &mut report.warnings, progress);
     Ok(report)
 }
 
@@ -200,10 +201,16 @@ fn pack(
     });
     synced.map_err(failed)?;
     checked?;
-    publish(old, &temporary, database)?;
-    // It names the old file now, if it names anything.
+    // From here on that name may be the old file's, which is removed only where it is known.
     let aside = temporary.keep().map_err(|error| failed(error.error))?;
+    if let Err(error) = publish(old, out.file(), &aside, database) {
+        if is_file(&aside, out.file()) {
+            let _ = disk::remove_file(&aside);
+        }
+        return Err(error);
+    }
     disk::sync_dir(snap).map_err(|error| Error::io(&error, "sync", snap))?;
+    invalidate(old, &aside, file.page_size());
     match disk::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             report.warnings.push(format!("{} cannot be removed: {error}", aside.display()));
@@ -300,12 +307,19 @@ fn finish(
     }
     let mut all = copied.walked.findings.clone();
     all.append(copied.rows.findings.clone());
-    // An alarm is no damage of the file that it stands in.
-    let is_bad = |finding: &&Finding| {
-        finding.severity == Severity::Error && finding.code != Code::AlarmCorrupt
+    // An alarm is no damage of the file that it stands in; what is wrong with these two hides no
+    // row, and is gone in the new file.
+    let is_freelist = |code| matches!(code, Code::PageLeaked | Code::FreelistUnreadable);
+    let is_bad = |code: Code| {
+        let is_error = code.severity() == Severity::Error;
+        is_error && code != Code::AlarmCorrupt && !is_freelist(code)
     };
-    let bad: Vec<Finding> = all.kept().iter().filter(is_bad).cloned().collect();
-    if let Some(first) = bad.first() {
+    let bad = all.kept().iter().filter(|finding| is_bad(finding.code));
+    let bad: Vec<Finding> = bad.cloned().collect();
+    if all.codes().any(is_bad) {
+        let Some(first) = bad.first() else {
+            return Err(damaged(database, "there is damage".into(), all.kept().to_vec()));
+        };
         let more = match bad.len() {
             1 => String::new(),
             count => format!(" (and {} findings more)", count - 1),
@@ -322,6 +336,13 @@ fn finish(
     report.after = Size { file_bytes: size, db_bytes: size, in_use_bytes: size };
     report.rows = copied.rows.pair_count;
     report.status_hash = copied.rows.status_hash;
+    if let Some(finding) = all.kept().iter().find(|finding| is_freelist(finding.code)) {
+        report.warnings.push(format!(
+            "{}: {}; the new file has no freelist; find out what wrote the old one",
+            finding.code.id(),
+            finding.detail
+        ));
+    }
     if copied.rows.findings.has(Code::AlarmCorrupt) {
         report.warnings.push("a CORRUPT alarm stands in the database and was kept".into());
     }
@@ -379,25 +400,99 @@ fn keep_owner(out: &OsFile, meta: &fs::Metadata, path: &Path) -> Result<(), Erro
     out.set_permissions(mode).map_err(|error| Error::io(&error, "set the mode of", path))
 }
 
-/// Puts the new file in the old one's place, unless somebody waits for the old one.
-fn publish(old: &OsFile, new: &Path, database: &Path) -> Result<(), Error> {
+/// Tells whether a name is that of an open file.
+fn is_file(path: &Path, file: &OsFile) -> bool {
+    let (Ok(named), Ok(open)) = (fs::symlink_metadata(path), file.metadata()) else { return false };
+    (named.dev(), named.ino()) == (open.dev(), open.ino())
+}
+
+/// Puts the new file in the old one's place, unless somebody waits for the old one, or put another
+/// file there meanwhile.
+fn publish(old: &OsFile, new: &OsFile, path: &Path, database: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::io(&error, "replace", database);
+    let replaced = || {
+        let message =
+            format!("{} was replaced meanwhile; it was left as it is", database.display());
+        Error::new(ExitCode::InUse, message).hint("find out who did that, then run this again")
+    };
     if let Some(who) = holder::with_open(old) {
         return Err(in_use(database, &who));
     }
-    match disk::exchange(new, database) {
+    if !is_file(database, old) {
+        return Err(replaced());
+    }
+    match disk::exchange(path, database) {
         Ok(()) => {}
         Err(error)
             if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
         {
-            return disk::rename_over(new, database).map_err(failed);
+            return disk::rename_over(path, database).map_err(failed);
         }
         Err(error) => return Err(failed(error)),
     }
     // Who opens the name from now on gets the new file; who got the old one before is seen here.
-    if let Some(who) = holder::with_open(old) {
-        disk::exchange(new, database).map_err(failed)?;
-        return Err(in_use(database, &who));
+    let who = holder::with_open(old);
+    if who.is_none() && is_file(path, old) {
+        return Ok(());
     }
-    Ok(())
+    if is_file(database, new) {
+        disk::exchange(path, database).map_err(failed)?;
+    }
+    Err(who.map_or_else(replaced, |who| in_use(database, &who)))
+}
+
+/// Makes the old file no database any more. A server that waits for its lock and cannot be seen
+/// from here (in another pid namespace) would write into a file without a name, and lose that;
+/// so it finds nothing to open, and starts again on the new one.
+fn invalidate(old: &OsFile, aside: &Path, page_bytes: u32) {
+    if !is_file(aside, old) {
+        return;
+    }
+    let Ok(file) = fs::OpenOptions::new().write(true).open(aside) else { return };
+    for page in 0..2 {
+        // What cannot be written is as it was: the server is then where it would have been.
+        let _ = file.write_all_at(&[0; 80], page * u64::from(page_bytes));
+    }
+    let _ = file.sync_data();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_was_replaced_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, new) = (folder.path().join("db"), folder.path().join("new"));
+        let make = |path: &Path, bytes: &[u8]| {
+            fs::write(path, bytes).unwrap();
+            OsFile::open(path).unwrap()
+        };
+        let (old, built) = (make(&database, b"old"), make(&new, b"new"));
+        publish(&old, &built, &new, &database).unwrap();
+        assert_eq!(fs::read(&database).unwrap(), b"new");
+        assert_eq!(fs::read(&new).unwrap(), b"old");
+
+        let (old, built) = (make(&database, b"old"), make(&new, b"new"));
+        fs::rename(&database, folder.path().join("mine")).unwrap();
+        fs::write(&database, b"theirs").unwrap();
+        let refused = publish(&old, &built, &new, &database).unwrap_err();
+        assert_eq!(refused.code, ExitCode::InUse);
+        assert_eq!(fs::read(&database).unwrap(), b"theirs");
+        assert_eq!(fs::read(&new).unwrap(), b"new");
+    }
+
+    #[test]
+    fn the_old_file_is_no_database_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let builder = Builder::new(OsFile::create(&path).unwrap(), 1024).unwrap();
+        builder.finish(4).unwrap();
+        let old = OsFile::open(&path).unwrap();
+        assert!(File::open(&path).is_ok());
+        invalidate(&old, &folder.path().join("other"), 1024);
+        assert!(File::open(&path).is_ok());
+        invalidate(&old, &path, 1024);
+        assert!(File::open(&path).is_err());
+    }
 }

@@ -12,7 +12,9 @@ use etcdkit::ops::inspect::{Options, Report, inspect};
 use proptest::prelude::*;
 
 use crate::all;
-use crate::support::{Rows, Sandbox, VERSIONS, from_tar, kubernetes, seal, snapshot, unzip};
+use crate::support::{
+    Rows, Sandbox, VERSIONS, from_tar, kubernetes, seal, snapshot, unpack, unzip,
+};
 
 fn inspected(sandbox: &Sandbox, depth: Option<u32>, top: usize) -> Report {
     let options = Options { path: sandbox.path("s.db"), wal_dir: None, depth, top };
@@ -265,7 +267,9 @@ fn files_of_every_page_size_add_up() {
                 assert_eq!(behind, want, "{index} {shift}");
                 assert_eq!(report.space.total(), bytes.len() as u64, "{index} {shift} {more}");
                 let mut content = report.json();
-                for size in ["path", "size_bytes", "page_bytes", "space", "defrag_bytes", "next"] {
+                let sizes =
+                    ["path", "size_bytes", "db_bytes", "page_bytes", "space", "defrag_bytes"];
+                for size in sizes.into_iter().chain(["next"]) {
                     content.as_object_mut().unwrap().remove(size);
                 }
                 contents.insert(content.to_string());
@@ -386,7 +390,7 @@ fn a_defragmented_file_is_about_as_small_as_said() {
     for (bytes, theirs) in files {
         let sandbox = Sandbox::with(&bytes);
         let report = inspected(&sandbox, None, 10);
-        let ours = report.size_bytes - report.defrag_bytes;
+        let ours = report.db_bytes - report.defrag_bytes.unwrap();
         assert!(ours.abs_diff(theirs) <= 4096 * 2, "{ours} {theirs}");
     }
 }
@@ -395,8 +399,10 @@ fn a_defragmented_file_is_about_as_small_as_said() {
 fn the_program_shows_it_in_every_format() {
     let sandbox = Sandbox::with(&kubernetes());
     let inspect = "snapshot inspect s.db";
-    let words = ["249 keys", "configmaps", "clusterroles.rbac", "31", "compaction 296"];
-    sandbox.run(inspect).expect(0, &words);
+    let words = ["249 keys", "configmaps", "clusterroles.rbac", "31", "compaction at revision 296"];
+    let ran = sandbox.run(inspect).expect(0, &words);
+    assert!(!ran.stdout.contains("\n  authUsers"), "an empty bucket is listed: {ran}");
+    assert!(!ran.stdout.contains("their revisions"), "{ran}");
     sandbox.run(&format!("{inspect} -w table")).expect(0, &words);
     sandbox.run(&format!("{inspect} -w fields")).expect(0, &["\"keys\" : 249"]);
     let deep = sandbox.run(&format!("{inspect} -w json --depth 2 --top 3")).expect(0, &[]).json();
@@ -447,8 +453,14 @@ fn of_a_damaged_file_it_shows_what_it_can() {
     let report = sandbox.run("snapshot inspect s.db -w json").expect(6, &[]).json();
     assert_eq!(report["partial"], true);
     assert!(report["keys"].as_u64().unwrap() > 10, "{report}");
-    let sum: u64 = report["space"].as_object().unwrap().values().filter_map(|b| b.as_u64()).sum();
+    let space = report["space"].as_object().unwrap();
+    let sum: u64 = space.values().filter_map(|b| b.as_u64()).sum();
     assert_eq!(sum, torn.len() as u64);
+    // What cannot be reached may hold anything, so nothing of it is free or can be given back.
+    assert!(report["defrag_bytes"].is_null(), "{report}");
+    assert!(space["unknown"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!((&space["free"], &space["leaked"]), (&0.into(), &0.into()), "{report}");
+    assert!(ran.stdout.contains("not known") && !ran.stdout.contains("would take"), "{ran}");
     // Cut in the middle of a page.
     let cut = &kubernetes()[..4096 * 50 + 77];
     sandbox.write("s.db", cut);
@@ -470,4 +482,63 @@ fn a_row_that_is_no_record_is_said_and_counted_apart() {
     sandbox.write("s.db", &marked);
     let report = sandbox.run("snapshot inspect s.db -w json").expect(0, &[]).json();
     assert_eq!(report["space"]["other_records"], 17);
+}
+
+fn next(sandbox: &Sandbox, subject: &str) -> Vec<String> {
+    let line = format!("snapshot inspect {subject} -w json");
+    let report = sandbox.run(&line).expect(0, &[]).json();
+    report["next"].as_array().unwrap().iter().map(|line| line.as_str().unwrap().into()).collect()
+}
+
+/// What is proposed can be run on what was given, and does what was said.
+#[test]
+fn next_commands_are_for_what_was_given() {
+    let bytes = snapshot("3.6");
+    let sandbox = Sandbox::with(&bytes);
+    let compact = "snapshot compact s.db --rev 91 -o OUT";
+    assert_eq!(next(&sandbox, "s.db"), [format!("etcdkit {compact}")]);
+    sandbox.run(compact).expect(0, &[]);
+    assert_eq!(next(&sandbox, "OUT"), [""; 0]);
+    sandbox.write("bare", &bytes[..bytes.len() - 32]);
+    let compact = "snapshot compact bare --rev 91 -o BARE --skip-hash-check";
+    assert_eq!(next(&sandbox, "bare"), [format!("etcdkit {}", compact.replace("BARE", "OUT"))]);
+    sandbox.run(compact).expect(0, &[]);
+
+    unpack("etcd-3.6/killed-datadir.tar.gz", &sandbox.path("d"));
+    let lines = next(&sandbox, "d");
+    assert_eq!(lines[0], "etcdkit defrag --data-dir d");
+    assert!(lines[1].ends_with("etcdctl compaction 120 && etcdctl defrag"), "{lines:?}");
+    let save = "snapshot save OUT --from-data-dir d";
+    let compact = "snapshot compact OUT --rev 120 -o SMALL";
+    assert!(lines[2].ends_with(&format!("etcdkit {save} && etcdkit {compact}")), "{lines:?}");
+    fs::remove_file(sandbox.path("OUT")).unwrap();
+    sandbox.run(save).expect(0, &[]);
+    sandbox.run(compact).expect(0, &[]);
+    assert_eq!(next(&sandbox, "d/member/snap/db")[0], "etcdkit defrag --data-dir d");
+    for line in &lines {
+        assert!(!line.contains("--cluster") && !line.contains("etcdutl"), "{lines:?}");
+    }
+}
+
+/// A server's file is longer than its database, and is again after the next write.
+#[test]
+fn what_is_preallocated_is_no_gain() {
+    let bytes = snapshot("3.6");
+    let mut grown = bytes[..bytes.len() - 32].to_vec();
+    let database = grown.len();
+    grown.resize(16 << 20, 0);
+    let sandbox = Sandbox::with(&grown);
+    let report = inspected(&sandbox, None, 10);
+    assert_eq!(report.db_bytes, database as u64);
+    assert_eq!(report.space.past_end, (grown.len() - database) as u64);
+    sandbox.write("t/s.db", &bytes);
+    let exact = sandbox.run("snapshot inspect t/s.db -w json").expect(0, &[]).json();
+    assert_eq!(report.defrag_bytes, exact["defrag_bytes"].as_u64());
+    assert!(report.defrag_bytes.unwrap() < database as u64);
+    let words = ["preallocated, comes back with the next write", "against its quota"];
+    sandbox.run("snapshot inspect s.db").expect(0, &words);
+    // And so says defrag.
+    unpack("etcd-3.6/killed-datadir.tar.gz", &sandbox.path("d"));
+    let ran = sandbox.run("defrag --data-dir d --dry-run").expect(0, &["against its quota"]);
+    assert!(ran.stdout.contains("  db size ") && ran.stdout.contains("  file "), "{ran}");
 }

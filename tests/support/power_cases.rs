@@ -436,6 +436,9 @@ fn a_compacted_and_a_sealed_snapshot_survive() {
             output: root.join("out"),
             revision: 80,
             accept_damaged: None,
+            skip_hash_check: false,
+            without_log: false,
+            dry_run: false,
             audit_log: audit_log.clone(),
         };
         compact::compact(&options, &Silent).map(drop)
@@ -452,6 +455,8 @@ fn a_compacted_and_a_sealed_snapshot_survive() {
             file: root.join("s.db"),
             output: root.join("out"),
             accept_damaged: None,
+            without_log: false,
+            dry_run: false,
             audit_log: log.clone(),
         };
         seal::seal(&options, &Silent).map(drop)

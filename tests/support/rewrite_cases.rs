@@ -217,7 +217,15 @@ fn compact_refuses_what_it_cannot_do() {
     compact("s.db --rev 92 -o o").expect(2, &["mvcc: required revision is a future revision"]);
     compact("s.db --rev 70 -o there").expect(7, &["exists; nothing was changed"]);
     compact("s.db --rev 70 -o noted").expect(7, &["noted.json exists"]);
-    compact("s.db --rev 70 -o no/where").expect(9, &[]);
+    for verb in ["compact s.db --rev 70", "seal s.db"] {
+        let there = ["there is no folder", "hint: mkdir -p"];
+        sandbox.run(&format!("snapshot {verb} -o no/where")).expect(9, &there);
+        sandbox.run(&format!("snapshot {verb} -o -")).expect(2, &["goes into a file, not to -"]);
+    }
+    for below in ["0", "-1", "-9223372036854775808"] {
+        let ran = compact(&format!("s.db -o o --rev={below}")).expect(2, &["--rev"]);
+        assert!(!ran.stderr.contains("mvcc"), "{ran}");
+    }
     compact("s.db --rev 70").expect(2, &["--output"]);
     compact("gone.db --rev 70 -o o").expect(9, &[]);
     assert_eq!(sandbox.picture(), before);
@@ -280,7 +288,9 @@ fn seal_gives_a_fresh_trailer_after_a_full_check() {
     sandbox.run(line).expect(7, &["exists"]);
     // Of a db file that an etcd grew, only the database.
     unpack("etcd-3.6/killed-datadir.tar.gz", &sandbox.path("d"));
-    sandbox.run("snapshot seal d/member/snap/db -o live.db").expect(0, &["its log holds"]);
+    fs::copy(sandbox.path("d/member/snap/db"), sandbox.path("copy.db")).unwrap();
+    let ran = sandbox.run("snapshot seal copy.db -o live.db").expect(0, &[]);
+    assert!(ran.stderr.contains("warning: this is a member's db file"), "{ran}");
     sandbox.run("snapshot verify live.db").expect(0, &["good"]);
     // By hand it is the same.
     let report = sandbox.run("snapshot seal bare.db -o two.db -w json").expect(0, &[]).json();
@@ -306,4 +316,145 @@ fn seal_gives_a_fresh_trailer_after_a_full_check() {
     let left: Vec<_> =
         sandbox.names(".").into_iter().filter(|name| name.contains(".etcdkit-")).collect();
     assert_eq!(left, [""; 0]);
+}
+
+/// The db file stands 29 revisions before what the killed member had answered.
+#[test]
+fn what_only_the_log_beside_a_db_file_holds_is_not_lost_in_silence() {
+    for version in VERSIONS {
+        let sandbox = stopped(version);
+        let before = sandbox.picture();
+        let lines =
+            ["seal d/member/snap/db", "compact d/member/snap/db --rev 80 --skip-hash-check"];
+        for line in lines {
+            let ran = sandbox.run(&format!("snapshot {line} -o o")).expect(7, &["--without-log"]);
+            let save = format!(
+                "hint: etcdkit snapshot save {} --from-data-dir {}",
+                sandbox.path("o").display(),
+                sandbox.path("d").canonicalize().unwrap().display()
+            );
+            assert!(ran.stderr.contains(&save), "{ran}");
+            assert!(ran.stderr.contains("would lack acknowledged writes"), "{ran}");
+            assert_eq!(sandbox.picture(), before, "{version} {line}");
+        }
+        for (index, line) in lines.iter().enumerate() {
+            let line = format!("snapshot {line} -o o{index} --without-log -w json");
+            let ran = sandbox.run(&line).expect(0, &["THE LOG WAS LEFT OUT"]);
+            assert!(ran.stderr.contains("THE LOG WAS LEFT OUT"), "{ran}");
+            let report = ran.json();
+            assert!(report["log_left_out"].as_u64().unwrap() >= 20, "{report}");
+            let warnings = report["warnings"].to_string();
+            assert!(warnings.contains("THE LOG WAS LEFT OUT"), "{report}");
+            sandbox.run(&format!("snapshot verify o{index}")).expect(0, &["good"]);
+        }
+        let records = fs::read_to_string(sandbox.path("audit.jsonl")).unwrap();
+        assert_eq!(records.matches("THE LOG WAS LEFT OUT").count(), 2, "{records}");
+        // A log that cannot be read may hold anything.
+        let wal = sandbox.path("d/member/wal");
+        let name = sandbox.names("d/member/wal").into_iter().find(|name| name.ends_with(".wal"));
+        let segment = wal.join(name.unwrap());
+        let mut bytes = fs::read(&segment).unwrap();
+        bytes[200] ^= 1;
+        fs::write(&segment, &bytes).unwrap();
+        let line = "snapshot seal d/member/snap/db -o p";
+        sandbox.run(line).expect(6, &["cannot be relied on", "--without-log"]);
+        sandbox.run(&format!("{line} --without-log")).expect(0, &["cannot be read"]);
+    }
+}
+
+/// A member that was restored and never started has a log, and nothing in it but members.
+#[test]
+fn a_db_file_that_has_all_of_its_log_is_sealed() {
+    for version in VERSIONS {
+        let sandbox = Sandbox::new();
+        unpack(&format!("etcd-{version}/restored-m1-of-3.tar.gz"), &sandbox.path("d"));
+        let line = "snapshot seal d/member/snap/db -o o -w json";
+        let report = sandbox.run(line).expect(0, &[]).json();
+        assert_eq!(report["log_left_out"], 0, "{version}");
+        assert!(!report["warnings"].to_string().contains("its log holds"), "{report}");
+        // What was saved lacks nothing, wherever it lies.
+        sandbox.write("d/member/snap/s.db", &snapshot(version));
+        let line = "snapshot seal d/member/snap/s.db -o s -w json";
+        assert!(sandbox.run(line).expect(0, &[]).json()["log_left_out"].is_null(), "{version}");
+    }
+}
+
+#[test]
+fn compact_wants_a_trailer_or_a_word() {
+    let bytes = snapshot("3.6");
+    let sandbox = Sandbox::with(&bytes[..bytes.len() - 32]);
+    let line = "snapshot compact s.db --rev 80 -o o";
+    sandbox.run(line).expect(7, &["no sha256 trailer", "hint: or --skip-hash-check"]);
+    assert!(!sandbox.exists("o"));
+    let ran = sandbox.run(&format!("{line} --skip-hash-check")).expect(0, &[]);
+    assert!(ran.stderr.contains("warning: no sha256 trailer"), "{ran}");
+    assert!(ran.stdout.contains("restore") && !ran.stdout.contains("warning"), "{ran}");
+    sandbox.run("snapshot verify o").expect(0, &["good"]);
+}
+
+#[test]
+fn a_dry_run_says_what_becomes_of_it_and_writes_nothing() {
+    let bytes = snapshot("3.6");
+    let sandbox = Sandbox::with(&bytes);
+    sandbox.write("s.db.json", &note(&bytes));
+    sandbox.write(".o.etcdkit-AbC123", b"half of a killed run");
+    let lines = ["snapshot compact s.db --rev 80 -o o", "snapshot seal s.db -o o"];
+    for line in lines {
+        let before = sandbox.picture();
+        sandbox.run(&format!("{line} --dry-run")).expect(0, &["would", "o.json would be written"]);
+        let dry = sandbox.run(&format!("{line} --dry-run -w json")).expect(0, &[]).json();
+        assert_eq!(sandbox.picture(), before, "{line}");
+        let wet = sandbox.run(&format!("{line} -w json")).expect(0, &[]).json();
+        assert!(dry["sha256"].is_null() && dry["dry_run"] == true, "{dry}");
+        assert_eq!(wet["dry_run"], false, "{wet}");
+        for (key, value) in wet.as_object().unwrap() {
+            if !["sha256", "dry_run", "next", "removed"].contains(&key.as_str()) {
+                assert_eq!(dry[key], *value, "{line} {key}");
+            }
+        }
+        let next = wet["next"].to_string();
+        let path = sandbox.path("o").display().to_string();
+        assert!(next.contains(&format!("etcdkit snapshot verify {path}")), "{next}");
+        assert!(next.contains(&format!("etcdkit snapshot restore {path}")), "{next}");
+        for file in ["o", "o.json", "audit.jsonl"] {
+            fs::remove_file(sandbox.path(file)).unwrap();
+        }
+        sandbox.write(".o.etcdkit-AbC123", b"half of a killed run");
+    }
+    sandbox.run("snapshot compact s.db --rev 92 -o o --dry-run").expect(2, &["future revision"]);
+    sandbox.write("o", b"mine");
+    sandbox.run("snapshot seal s.db -o o --dry-run").expect(7, &["exists"]);
+}
+
+#[test]
+fn records_of_rewrites_hold_absolute_paths() {
+    let sandbox = stopped("3.6");
+    sandbox.write("s.db", &snapshot("3.6"));
+    let compacted =
+        sandbox.run("snapshot compact s.db --rev 80 -o c -w json").expect(0, &[]).json();
+    sandbox.run("snapshot seal s.db -o t").expect(0, &[]);
+    sandbox.run("defrag --data-dir d").expect(0, &[]);
+    let text = fs::read_to_string(sandbox.path("audit.jsonl")).unwrap();
+    let records: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let root = sandbox.path("").display().to_string();
+    for record in &records {
+        for side in ["before", "after"] {
+            let path = &record[side]["file"].as_str().or(record[side]["data_dir"].as_str());
+            assert!(path.unwrap().starts_with(&root), "{record}");
+        }
+        assert!(record["equivalent"].to_string().contains(&root), "{record}");
+    }
+    assert_eq!(records.len(), 3);
+    // What a server does on the way is said.
+    let by_hand = compacted["equivalent"].to_string();
+    assert!(by_hand.contains("# the same keys") && by_hand.contains("cluster id"), "{by_hand}");
+}
+
+#[test]
+fn a_note_that_is_a_pipe_is_not_waited_for() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    sandbox.sh("mkfifo s.db.json").expect(0, &[]);
+    sandbox.run("snapshot compact s.db --rev 70 -o small.db").expect(0, &["no note was written"]);
+    sandbox.run("snapshot seal s.db -o sealed.db").expect(0, &["no note was written"]);
 }

@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 /// What a compaction at the current revision would do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compaction {
     /// The current revision.
     pub revision: i64,
@@ -71,6 +71,9 @@ pub struct Report {
     pub with_log: bool,
     /// Bytes of the file.
     pub size_bytes: u64,
+    /// Bytes up to the last page that was ever used: what etcd calls the size of the database and
+    /// counts against its quota.
+    pub db_bytes: u64,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Bytes of the file by use; their sum is `size_bytes`.
@@ -97,8 +100,9 @@ pub struct Report {
     pub buckets: Vec<Bucket>,
     /// What a compaction at the current revision would free.
     pub compaction: Compaction,
-    /// About what a defragmentation would take off the file as it is, in bytes.
-    pub defrag_bytes: u64,
+    /// About what a defragmentation would take off `db_bytes` as they are; `None` where the tree
+    /// is damaged, so that nobody knows what it holds.
+    pub defrag_bytes: Option<u64>,
     /// What to run to get the room back.
     pub next: Vec<String>,
     /// What is damaged.
@@ -164,7 +168,7 @@ fn of_subject(
         let alone = alone.tally.finish();
         (Space::of(&subject.file, &walked, &alone.sums), alone.packed_bytes)
     };
-    Ok(report(subject, walked, seen, space, packed_bytes))
+    Ok(report(subject, options, walked, seen, space, packed_bytes))
 }
 
 /// Sees the file without what its log adds.
@@ -189,12 +193,14 @@ impl Visit for Alone<'_> {
 
 fn report(
     subject: &Subject,
+    options: &Options,
     walked: Walk,
     seen: Counted,
     space: Space,
     packed_bytes: u64,
 ) -> Report {
-    let partial = !walked.tree_is_whole() || seen.findings.has_errors();
+    let is_whole = walked.tree_is_whole();
+    let partial = !is_whole || seen.findings.has_errors();
     let mut findings = walked.findings;
     findings.append(seen.findings);
     let compaction = Compaction {
@@ -203,14 +209,30 @@ fn report(
         bytes: seen.freeable_bytes,
     };
     let size_bytes = subject.file.source().len();
-    let defrag_bytes = size_bytes.saturating_sub(space.trailer).saturating_sub(packed_bytes);
-    let next = next(subject, &compaction, defrag_bytes, findings.has_errors());
+    let db_bytes = subject.file.meta().size_bytes().min(size_bytes);
+    let defrag_bytes = is_whole.then(|| db_bytes.saturating_sub(packed_bytes));
+    let compact_revision = seen.compact_revision.unwrap_or(-1);
+    let next = if findings.has_errors() {
+        vec![format!("etcdkit snapshot verify {}", word(&subject.path))]
+    } else {
+        let can_compact = compaction.revision > compact_revision;
+        let gain = Gain { compaction, defrag: defrag_bytes.unwrap_or_default(), can_compact };
+        let data_dir = match subject.is_dir {
+            true => Some(subject.path.as_path()),
+            false => directory_of(&subject.path),
+        };
+        match data_dir {
+            Some(data_dir) => of_directory(data_dir, options.wal_dir.as_deref(), gain),
+            None => of_file(&subject.path, space.trailer > 0, gain),
+        }
+    };
     Report {
         version: 1,
         path: subject.path.display().to_string(),
         partial,
         with_log: !subject.edits.is_empty(),
         size_bytes,
+        db_bytes,
         page_bytes: subject.file.page_size(),
         space,
         kubernetes: seen.is_kubernetes,
@@ -218,7 +240,7 @@ fn report(
         revisions: seen.sums.live_rows.saturating_add(seen.sums.history_rows),
         live_bytes: seen.sums.live_bytes,
         history_bytes: seen.sums.history_bytes,
-        compact_revision: seen.compact_revision.unwrap_or(-1),
+        compact_revision,
         groups: seen.groups,
         largest_values: seen.values,
         most_rewritten: seen.rewritten,
@@ -230,26 +252,58 @@ fn report(
     }
 }
 
-/// Commands that give room back, where there is some to be had.
-fn next(subject: &Subject, compaction: &Compaction, defrag: u64, is_damaged: bool) -> Vec<String> {
-    let path: &Path = &subject.path;
-    let path = shell_word(&path.display().to_string());
-    if is_damaged {
-        return vec![format!("etcdkit snapshot verify {path}")];
-    }
+/// Room that is to be had.
+#[derive(Clone, Copy)]
+struct Gain {
+    compaction: Compaction,
+    /// About how many bytes packing takes off.
+    defrag: u64,
+    /// No compaction at that revision was scheduled before.
+    can_compact: bool,
+}
+
+fn word(path: &Path) -> String {
+    shell_word(&path.display().to_string())
+}
+
+/// Finds the data directory of a path to the db file in it.
+fn directory_of(path: &Path) -> Option<&Path> {
+    let is_db = path.ends_with("member/snap/db");
+    let data_dir = path.ancestors().nth(3).filter(|_| is_db)?;
+    Some(if data_dir.as_os_str().is_empty() { Path::new(".") } else { data_dir })
+}
+
+/// Commands that give room back in a directory that no server has open.
+fn of_directory(data_dir: &Path, wal_dir: Option<&Path>, gain: Gain) -> Vec<String> {
+    let data_dir = word(data_dir);
     let mut next = Vec::new();
-    if compaction.bytes > 0 {
-        next.push(format!("etcdctl compaction {}", compaction.revision));
+    if gain.defrag > 0 {
+        next.push(format!("etcdkit defrag --data-dir {data_dir}"));
     }
-    if compaction.bytes > 0 || defrag > 0 {
-        let offline = subject.is_dir && compaction.bytes == 0;
-        next.push(if offline {
-            format!("etcdutl defrag --data-dir {path}")
-        } else {
-            "etcdctl defrag --cluster".into()
-        });
+    let revision = gain.compaction.revision;
+    if gain.compaction.bytes > 0 && gain.can_compact {
+        let wal_dir = wal_dir.map(|dir| format!(" --wal-dir {}", word(dir))).unwrap_or_default();
+        next.push(format!(
+            "for the history, start the member, then: etcdctl compaction {revision} && etcdctl \
+             defrag"
+        ));
+        next.push(format!(
+            "or make a small snapshot: etcdkit snapshot save OUT --from-data-dir \
+             {data_dir}{wal_dir} && etcdkit snapshot compact OUT --rev {revision} -o SMALL"
+        ));
     }
     next
+}
+
+/// Commands that give room back in a file: the one that compacts it also packs it.
+fn of_file(path: &Path, is_sealed: bool, gain: Gain) -> Vec<String> {
+    if !gain.can_compact || (gain.compaction.bytes == 0 && gain.defrag == 0) {
+        return Vec::new();
+    }
+    let trailer = if is_sealed { "" } else { " --skip-hash-check" };
+    let revision = gain.compaction.revision;
+    let path = word(path);
+    vec![format!("etcdkit snapshot compact {path} --rev {revision} -o OUT{trailer}")]
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::tally::Sums;
 use crate::bolt::File;
 use crate::bolt::walk::Walk;
+use crate::format::meta::{NO_FREELIST, PAGE_SIZE_MIN};
 use crate::format::page::{BUCKET_BYTES, ELEMENT_BYTES, HEADER_BYTES};
 use crate::format::u64_of;
 use crate::ops::digest::TRAILER_BYTES;
@@ -43,7 +44,10 @@ pub struct Space {
     pub leaked: u64,
     /// Pages that are in use and cannot be: damaged, or cut off by the file's end.
     pub unusable: u64,
-    /// Bytes behind the last page that was ever used.
+    /// Pages that nothing which could be read leads to, in a file of which some could not.
+    pub unknown: u64,
+    /// Bytes behind the last page that was ever used. A server grows its file ahead of its needs,
+    /// and does it again with the next write after it was cut off.
     pub past_end: u64,
     /// The sha256 of a saved snapshot.
     pub trailer: u64,
@@ -78,6 +82,14 @@ impl Space {
         let used = used.into_iter().fold(0, u64::saturating_add);
         // Rows of a damaged page may lie over each other and its headers; no byte counts twice.
         let page_headers = headers.min(leaf.saturating_sub(used));
+        // Behind what cannot be read may stand anything. Only a freelist says what is surely free.
+        let is_listed = file.meta().freelist != NO_FREELIST && walk.freelist_pages > 0;
+        let others = &walk.others;
+        let (free, leaked, unknown) = match (walk.tree_is_whole(), is_listed) {
+            (true, _) => (others.free, others.leaked, 0),
+            (false, true) => (others.free, 0, others.leaked),
+            (false, false) => (0, 0, others.free.saturating_add(others.leaked)),
+        };
         Self {
             live_keys,
             live_values,
@@ -90,9 +102,10 @@ impl Space {
             branch: pages(walk.branch_pages.saturating_add(walk.branch_overflow_pages)),
             meta: pages(2).min(whole),
             freelist: pages(walk.freelist_pages),
-            free: pages(walk.others.free),
-            leaked: pages(walk.others.leaked),
-            unusable: pages(walk.others.unusable).saturating_add(end.saturating_sub(whole)),
+            free: pages(free),
+            leaked: pages(leaked),
+            unknown: pages(unknown),
+            unusable: pages(others.unusable).saturating_add(end.saturating_sub(whole)),
             past_end: rest.saturating_sub(trailer),
             trailer,
         }
@@ -100,11 +113,18 @@ impl Space {
 
     /// Every part: its name in JSON, what it is, and its bytes.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, &'static str, u64); 16] {
+    pub fn parts(&self) -> [(&'static str, &'static str, u64); 17] {
+        // Whole pages are a server's doing; anything else was appended.
+        let past_end =
+            if self.trailer == 0 && self.past_end.is_multiple_of(u64::from(PAGE_SIZE_MIN)) {
+                "preallocated, comes back with the next write"
+            } else {
+                "behind the last page"
+            };
         [
             ("live_values", "values of living keys", self.live_values),
             ("live_keys", "names of living keys", self.live_keys),
-            ("live_overhead", "their revisions and the like", self.live_overhead),
+            ("live_overhead", "revisions, versions and leases of living keys", self.live_overhead),
             ("history", "history: superseded records, tombstones", self.history),
             ("other_records", "markers and unreadable records", self.other_records),
             ("other_buckets", "other buckets: leases, members, auth, ...", self.other_buckets),
@@ -115,8 +135,9 @@ impl Space {
             ("freelist", "freelist pages", self.freelist),
             ("free", "free pages", self.free),
             ("leaked", "leaked pages", self.leaked),
+            ("unknown", "not known: what leads there is damaged", self.unknown),
             ("unusable", "damaged pages", self.unusable),
-            ("past_end", "behind the last page", self.past_end),
+            ("past_end", past_end, self.past_end),
             ("trailer", "sha256 trailer", self.trailer),
         ]
     }

@@ -4,13 +4,14 @@
 //! tombstone at the very revision, and every record above it. Both compaction revisions of bucket
 //! `meta` become the revision. Everything else is copied as it is, into packed pages.
 
-use std::path::PathBuf;
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
 
-use super::spool::{Spool, spool};
-use super::{Both, Shown};
+use super::spool::{Nowhere, spool};
+use super::{Accepted, Both, Shown};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::{Edits, Merge};
 use crate::bolt::rebuild::Rebuild;
@@ -20,9 +21,9 @@ use crate::etcd::hash::{BackendHash, Compaction, NewestRows, Newests};
 use crate::etcd::revision::{Revision, RevisionKey};
 use crate::etcd::schema;
 use crate::format::finding::Finding;
-use crate::ops::examine::{Level, examine};
+use crate::ops::examine::{Level, Seal, examine};
 use crate::ops::new_file::NewFile;
-use crate::ops::{Error, ExitCode, Progress, audit, hashkv, shell_line, status};
+use crate::ops::{Error, ExitCode, Progress, audit, hashkv, shell_line, stage, status};
 
 /// What is to be compacted.
 #[derive(Clone, Debug)]
@@ -35,6 +36,12 @@ pub struct Options {
     pub revision: i64,
     /// A wrong trailer is accepted of the file with this SHA-256.
     pub accept_damaged: Option<String>,
+    /// A full check may stand in for a trailer that is not there.
+    pub skip_hash_check: bool,
+    /// What only the log beside a member's db file holds may be left out.
+    pub without_log: bool,
+    /// Find out and report, write nothing.
+    pub dry_run: bool,
     /// Where the record goes.
     pub audit_log: PathBuf,
 }
@@ -44,6 +51,8 @@ pub struct Options {
 pub struct Report {
     /// Version of this shape.
     pub version: u32,
+    /// Nothing was written.
+    pub dry_run: bool,
     /// The snapshot, as given.
     pub file: String,
     /// The trailer that it had: `ok`, `missing` or `broken`.
@@ -54,8 +63,8 @@ pub struct Report {
     pub size_bytes_before: u64,
     /// Bytes of the new one.
     pub size_bytes: u64,
-    /// Its SHA-256.
-    pub sha256: String,
+    /// Its SHA-256; `None` in a dry run.
+    pub sha256: Option<String>,
     /// Revision that a server starts at, before and after.
     pub revision: i64,
     /// The compaction revision before, -1 for none.
@@ -66,12 +75,16 @@ pub struct Report {
     pub records_dropped: u64,
     /// The hash that `snapshot status` prints of the new one.
     pub status_hash: u32,
+    /// Entries of the log beside the file that are not in it; `None` where no log was read.
+    pub log_left_out: Option<u64>,
     /// Its note, where one was written.
     pub note: Option<String>,
     /// What killed runs had left and is gone now.
     pub removed: Vec<String>,
     /// Ordinary commands that do the same.
     pub equivalent: Vec<String>,
+    /// What to do next; nothing in a dry run.
+    pub next: Vec<String>,
     /// What should be read.
     pub warnings: Vec<String>,
 }
@@ -80,9 +93,15 @@ pub struct Report {
 ///
 /// # Errors
 /// A revision that is compacted or to come ([`ExitCode::Usage`]), damage ([`ExitCode::Damage`]),
-/// something at the output ([`ExitCode::Refused`]), or the disk.
+/// something at the output, no trailer or a log that goes on beyond the file
+/// ([`ExitCode::Refused`]), or the disk.
 pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
-    super::check_output(&options.output)?;
+    if options.revision < 1 {
+        let message = format!("--rev {} is no revision: the first one is 1", options.revision);
+        return Err(Error::usage(message));
+    }
+    let target = super::check_output(&options.output)?;
+    let source = stage::absolute(&options.file)?;
     // Which records stay is found out while the whole file is checked.
     let (examined, newests) = std::thread::scope(|scope| {
         let finding = std::thread::Builder::new()
@@ -96,7 +115,12 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         (examined, newests)
     });
     let examined = examined?;
-    let mut warnings = super::gate(&examined, options.accept_damaged.as_deref())?;
+    let accepted = Accepted {
+        damaged: options.accept_damaged.as_deref(),
+        no_trailer: options.skip_hash_check,
+        is_rebuilt: true,
+    };
+    let mut warnings = super::gate(&examined, accepted)?;
     let (Some(file), Some(rows)) = (&examined.file, &examined.rows) else {
         return Err(status::damaged(&examined));
     };
@@ -111,15 +135,28 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     if options.revision > rows.current_revision {
         return Err(hashkv::future(options.revision, rows.current_revision));
     }
+    let log = super::log_of(&examined, &target, options.without_log, &mut warnings, progress)?;
     // The check found nothing wrong, so whatever this met is something else.
-    let newests = newests.map_err(|why| Error::new(ExitCode::Failed, why))?;
+    let (newests, seen) = newests.map_err(|why| Error::new(ExitCode::Failed, why))?;
+    if (seen.hash(), seen.rows()) != (rows.status_hash, rows.pair_count) {
+        return Err(examined.changed());
+    }
 
-    let mut new = NewFile::create(&options.output)?;
-    let removed = new.removed().iter().map(|path| path.display().to_string()).collect();
+    let mut new = match options.dry_run {
+        true => None,
+        false => Some(NewFile::create(&options.output)?),
+    };
+    let removed = new.iter().flat_map(NewFile::removed).map(|path| path.display().to_string());
+    let removed = removed.collect();
     let write = |error: std::io::Error| Error::io(&error, "write", &options.output);
     progress.step("copy", file.meta().size_bytes());
-    let copy = spool(new.out(), |out| copy(file, options.revision, newests, out, progress));
-    let copy = copy.map_err(write)?;
+    let copy = match &mut new {
+        Some(new) => {
+            let copy = spool(new.out(), |out| copy(file, options.revision, newests, out, progress));
+            copy.map_err(write)?
+        }
+        None => copy(file, options.revision, newests, Nowhere, progress),
+    };
     if copy.walked.stopped && progress.stopped() {
         return Err(Error::interrupted());
     }
@@ -131,13 +168,18 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         return Err(examined.changed());
     }
     examined.still_the_same()?;
-    progress.step("check", bytes);
-    let out = new.out();
-    let sealed = super::read_back_and_sum(out.file(), bytes, &copy.written, progress)?;
-    out.write_all_at(&sealed.trailer, bytes).map_err(write)?;
+    let mut sealed = None;
+    if let Some(new) = &mut new {
+        progress.step("check", bytes);
+        let out = new.out();
+        let sums = super::read_back_and_sum(out.file(), bytes, &copy.written, progress)?;
+        out.write_all_at(&sums.trailer, bytes).map_err(write)?;
+        sealed = Some(sums.sha256);
+    }
     let size_bytes = bytes.saturating_add(crate::ops::digest::TRAILER_BYTES);
     let known = [examined.sha256.as_str()];
-    let note = super::adapted_note(&options.file, &known, &sealed.sha256, size_bytes, |note| {
+    let sha256 = sealed.as_deref().unwrap_or_default();
+    let note = super::adapted_note(&options.file, &known, sha256, size_bytes, |note| {
         // They were made with another compaction revision.
         note.hashkv.clear();
     });
@@ -145,50 +187,65 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         warnings.push(format!("no note was written: {why}"));
         None
     });
-    let target = new.target().to_owned();
-    warnings.extend(super::publish(new, &target, note.as_ref())?);
+    if let Some(new) = new {
+        warnings.extend(super::publish(new, &target, note.as_ref())?);
+    }
     let mut report = Report {
         version: 1,
+        dry_run: options.dry_run,
         file: options.file.display().to_string(),
         trailer: status::trailer_word(&examined.seal),
         output: target.display().to_string(),
         size_bytes_before: examined.size_bytes,
         size_bytes,
-        sha256: sealed.sha256,
+        sha256: sealed,
         revision: rows.current_revision,
         compact_revision_before: before,
         compact_revision: options.revision,
         records_dropped: copy.dropped,
         status_hash: copy.written.hash(),
+        log_left_out: log,
         note: note.map(|_| super::note_path(&target).display().to_string()),
         removed,
-        equivalent: by_hand(options),
+        equivalent: by_hand(options, &source, &target, examined.seal == Seal::Good),
+        next: super::next(&target),
         warnings,
     };
+    if options.dry_run {
+        report.next.clear();
+        super::tell(&report.warnings, progress);
+        return Ok(report);
+    }
     let record = audit::Record {
         operation: "snapshot compact",
-        before: json!({ "file": report.file, "sha256": examined.sha256,
+        before: json!({ "file": source.display().to_string(), "sha256": examined.sha256,
             "compact_revision": before, "status_hash": rows.status_hash }),
         after: json!({ "file": report.output, "sha256": report.sha256,
             "compact_revision": report.compact_revision, "status_hash": report.status_hash }),
         equivalent: report.equivalent.clone(),
         warnings: report.warnings.clone(),
     };
-    super::recorded(&options.audit_log, &record, &mut report.warnings);
+    super::recorded(&options.audit_log, &record, &mut report.warnings, progress);
     Ok(report)
 }
 
-/// Finds the records that stay, in a walk of its own; what is wrong with the file is not told here.
+/// Finds the records that stay, in a walk of its own, and the sum of the rows that it saw: it
+/// counts only if that is the sum of the rows that were checked.
 fn newests(
-    path: &std::path::Path,
+    path: &Path,
     revision: i64,
     progress: &dyn Progress,
-) -> Result<Newests, String> {
+) -> Result<(Newests, BackendHash), String> {
     let source = Source::open(path).map_err(|error| error.to_string())?;
     let file = File::from_source(source).map_err(|error| error.to_string())?;
-    let mut newest = Quiet { visitor: NewestRows::new(revision, revision), progress };
-    walk(&file, &mut newest);
-    newest.visitor.finish().map_err(|finding: Box<Finding>| finding.detail)
+    let visitor = Both(NewestRows::new(revision, revision), BackendHash::default());
+    let mut newest = Quiet { visitor, progress };
+    let walked = walk(&file, &mut newest);
+    let Both(newest, seen) = newest.visitor;
+    if !walked.tree_is_whole() {
+        return Err("a page could not be read".into());
+    }
+    Ok((newest.finish().map_err(|finding: Box<Finding>| finding.detail)?, seen))
 }
 
 /// Ends a walk when told to, without showing how far it is.
@@ -220,11 +277,11 @@ struct Copy {
     dropped: u64,
 }
 
-fn copy(
+fn copy<W: Write + Seek>(
     file: &File,
     revision: i64,
     newests: Newests,
-    out: Spool<'_>,
+    out: W,
     progress: &dyn Progress,
 ) -> Copy {
     let mut copy = Copy {
@@ -298,15 +355,25 @@ impl<V: Visit> Visit for Survivors<V> {
     }
 }
 
-fn by_hand(options: &Options) -> Vec<String> {
-    let file = options.file.display().to_string();
-    let words = |words: &[&str]| {
+/// Ordinary commands that leave the same keys and history, and a comment on what they change.
+fn by_hand(options: &Options, source: &Path, target: &Path, is_sealed: bool) -> Vec<String> {
+    let (source, target) = (source.display().to_string(), target.display().to_string());
+    let line = |words: &[&str]| {
         shell_line(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     };
+    let mut restore = line(&["etcdutl", "snapshot", "restore", &source]);
+    if !is_sealed {
+        restore.push_str(" --skip-hash-check");
+    }
+    restore.push_str(" --data-dir compact.etcd");
     vec![
-        words(&["etcdutl", "snapshot", "restore", &file, "--data-dir", "compact.etcd"]),
-        "etcd --data-dir compact.etcd".into(),
-        words(&["etcdctl", "compaction", &options.revision.to_string()]),
-        words(&["etcdctl", "snapshot", "save", &options.output.display().to_string()]),
+        restore,
+        "etcd --data-dir compact.etcd  # and in another terminal:".into(),
+        format!("etcdctl compaction {} --physical", options.revision),
+        "etcdctl defrag".into(),
+        line(&["etcdctl", "snapshot", "save", &target]),
+        "# the same keys and revisions; but with that server's members, cluster id, raft index and \
+         cluster version, where etcdkit keeps the snapshot's"
+            .into(),
     ]
 }

@@ -4,6 +4,7 @@
 //! nothing gets a name unless it was whole. What was written is walked again and must hold the
 //! rows that were written.
 
+mod beside;
 pub mod compact;
 pub mod seal;
 pub mod spool;
@@ -15,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::examine::{Examined, Seal};
 use super::new_file::NewFile;
-use super::{Error, ExitCode, Progress, audit, status};
+use super::{Error, ExitCode, Progress, audit, shell_word, stage, status};
 use crate::bolt::walk::walk;
 use crate::bolt::{At, File, Source, Visit};
 use crate::etcd::hash::BackendHash;
@@ -105,13 +106,25 @@ pub(super) fn read_back(
     Ok(())
 }
 
-/// Refuses a file that is damaged; of one with a wrong trailer, its hash must be accepted by name.
-/// Returns what should be read aloud.
+/// What of a file is accepted although it is not as it was saved.
+#[derive(Clone, Copy, Debug)]
+struct Accepted<'a> {
+    /// SHA-256 of a file whose trailer, or freelist, may be wrong.
+    damaged: Option<&'a str>,
+    /// There may be no trailer.
+    no_trailer: bool,
+    /// The new file is built from the rows, so that a wrong freelist does not go into it.
+    is_rebuilt: bool,
+}
+
+/// Refuses a file that is damaged; of one with a wrong trailer or freelist, its hash must be
+/// accepted by name. Returns what should be read aloud.
 ///
 /// # Errors
-/// Damage ([`ExitCode::Damage`]), or the accepted hash is not the file's ([`ExitCode::Refused`]).
-fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Error> {
-    if let Some(accepted) = accepted
+/// Damage ([`ExitCode::Damage`]), or what was accepted is not the file's state
+/// ([`ExitCode::Refused`]).
+fn gate(examined: &Examined, accepted: Accepted<'_>) -> Result<Vec<String>, Error> {
+    if let Some(accepted) = accepted.damaged
         && !accepted.eq_ignore_ascii_case(&examined.sha256)
     {
         let message = format!("--accept-damaged is not the sha256 of {}", examined.path.display());
@@ -121,28 +134,77 @@ fn gate(examined: &Examined, accepted: Option<&str>) -> Result<Vec<String>, Erro
         )));
     }
     let other_damage = examined.findings.errors().any(|code| code != Code::SealBroken);
-    if other_damage || examined.pages_damaged() || examined.records_damaged() {
+    let pages_damaged =
+        examined.pages_damaged() && !(accepted.is_rebuilt && examined.tree_is_whole());
+    if other_damage || pages_damaged || examined.records_damaged() {
         return Err(status::damaged(examined));
     }
-    match &examined.seal {
-        Seal::Good => Ok(Vec::new()),
-        Seal::Missing => {
-            Ok(vec!["no sha256 trailer: a full check of pages and rows stood in for it".into()])
+    let mut warnings = Vec::new();
+    if examined.pages_damaged() {
+        if accepted.damaged.is_none() {
+            return Err(status::damaged(examined).hint(format!(
+                "every row can be read, and the new file needs no freelist: --accept-damaged={}",
+                examined.sha256
+            )));
         }
-        Seal::Broken { .. } if accepted.is_some() => Ok(vec![format!(
+        warnings.push(format!(
+            "THE FREELIST IS WRONG AND WAS ACCEPTED: every row of {} can be read, and the new file \
+             has no freelist; find out what wrote it",
+            examined.path.display()
+        ));
+    }
+    match &examined.seal {
+        Seal::Good => {}
+        Seal::Missing if accepted.no_trailer => {
+            warnings
+                .push("no sha256 trailer: a full check of pages and rows stood in for it".into());
+        }
+        Seal::Missing => {
+            let message = format!("{} has no sha256 trailer", examined.path.display());
+            return Err(Error::refused(message)
+                .hint("use the file that snapshot save wrote, unchanged")
+                .hint("or --skip-hash-check: all pages and rows were read and are whole"));
+        }
+        Seal::Broken { .. } if accepted.damaged.is_some() => warnings.push(format!(
             "THE TRAILER IS WRONG AND WAS ACCEPTED: the bytes of {} are not the saved ones, though \
              every page and row can be read",
             examined.path.display()
-        )]),
-        Seal::Broken { .. } => Err(status::damaged(examined)
-            .hint("use another backup if there is one: some byte in this one is wrong")),
+        )),
+        Seal::Broken { .. } => {
+            return Err(status::damaged(examined)
+                .hint("use another backup if there is one: some byte in this one is wrong"));
+        }
+    }
+    Ok(warnings)
+}
+
+/// Counts what the log beside a file holds beyond it, unless the file is a saved snapshot, which
+/// has no log; `None` where none was read.
+///
+/// # Errors
+/// See [`beside::check_log`].
+fn log_of(
+    examined: &Examined,
+    output: &Path,
+    without_log: bool,
+    warnings: &mut Vec<String>,
+    progress: &dyn Progress,
+) -> Result<Option<u64>, Error> {
+    match &examined.file {
+        Some(file) if examined.seal != Seal::Good => {
+            let path = &examined.path;
+            beside::check_log(path, file, output, without_log, warnings, progress)
+        }
+        _ => Ok(None),
     }
 }
 
 /// The note beside a snapshot, if it is of this snapshot; else why not.
 fn note_of(snapshot: &Path, sha256: &[&str]) -> Result<Option<Sidecar>, String> {
+    const NOTE_BYTES_MAX: usize = 1 << 20;
     let path = note_path(snapshot);
-    let bytes = match fs::read(&path) {
+    // Not of a pipe, which may never end, nor of a device, which never does.
+    let bytes = match Source::open(&path).and_then(|note| note.read_up_to(0, NOTE_BYTES_MAX)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
@@ -169,12 +231,37 @@ fn adapted_note(
     Ok(Some(note))
 }
 
-/// Refuses an output of which the file or the note is there already.
-fn check_output(output: &Path) -> Result<(), Error> {
+/// Refuses an output of which the file or the note is there already, or no folder; returns its
+/// absolute path.
+fn check_output(output: &Path) -> Result<PathBuf, Error> {
+    let target = stage::absolute(output)?;
+    if let Some(folder) = target.parent()
+        && !folder.exists()
+    {
+        let folder = folder.display().to_string();
+        let message = format!("there is no folder {folder} to write into; nothing was changed");
+        return Err(Error::new(ExitCode::NotFound, message)
+            .hint(format!("mkdir -p {}", shell_word(&folder))));
+    }
     let _ = NewFile::clear_dead_note(output, &note_path(output));
-    NewFile::check(output)?;
     NewFile::check(&note_path(output))?;
-    Ok(())
+    NewFile::check(output)
+}
+
+/// What to do with a new snapshot.
+fn next(output: &Path) -> Vec<String> {
+    let output = shell_word(&output.display().to_string());
+    vec![
+        format!("etcdkit snapshot verify {output}"),
+        format!("etcdkit snapshot restore {output} --data-dir DIR"),
+    ]
+}
+
+/// Says aloud what should be read.
+pub(super) fn tell(warnings: &[String], progress: &dyn Progress) {
+    for warning in warnings {
+        progress.note(&format!("warning: {warning}"));
+    }
 }
 
 fn note_path(snapshot: &Path) -> PathBuf {
@@ -243,10 +330,16 @@ fn read_back_and_sum(
     sealed
 }
 
-/// Records a change; a record that cannot be written is a warning.
-pub(super) fn recorded(log: &Path, record: &audit::Record, warnings: &mut Vec<String>) {
+/// Records a change; a record that cannot be written is a warning. Says all warnings aloud.
+pub(super) fn recorded(
+    log: &Path,
+    record: &audit::Record,
+    warnings: &mut Vec<String>,
+    progress: &dyn Progress,
+) {
     if let Err(error) = audit::append(log, record) {
         warnings
             .push(format!("the audit record could not be written to {}: {error}", log.display()));
     }
+    tell(warnings, progress);
 }
