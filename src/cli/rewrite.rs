@@ -181,7 +181,10 @@ fn show(
         WriteOut::Json => output::print_json(report)?,
         WriteOut::Fields => output::print_fields(report)?,
         WriteOut::Simple | WriteOut::Table => {
-            lines.extend(equivalent.iter().map(|line| format!("  same as    {line}")));
+            lines.extend(equivalent.iter().map(|line| match line.strip_prefix("# ") {
+                Some(comment) => format!("  that is    {comment}"),
+                None => format!("  same as    {line}"),
+            }));
             lines.extend(next.iter().map(|line| format!("  next       {line}")));
             output::print_lines(&lines)?;
         }
