@@ -301,8 +301,10 @@ fn a_copy_of_a_live_database_is_named() {
         ["FILE007", "its log holds", "next: etcdkit snapshot save FILE --from-data-dir m\n"];
     sandbox.run("snapshot verify m/member/snap/db").expect(7, &words);
     sandbox.run("snapshot status m/member/snap/db").expect(0, &["FILE007", "--from-data-dir m\n"]);
+    let restore = "snapshot restore m/member/snap/db --data-dir out --skip-hash-check";
+    sandbox.run(restore).expect(0, &["warning: ", "its log holds", "--from-data-dir"]);
     let seal = "snapshot seal m/member/snap/db -o sealed";
-    sandbox.run(seal).expect(0, &["sealed"]);
+    sandbox.run(seal).expect(7, &["--from-data-dir", "--without-log"]);
     fs::remove_dir_all(sandbox.path("m/member/wal")).unwrap();
     let alone = sandbox.run("snapshot verify m/member/snap/db").expect(7, &[]);
     assert!(!alone.stdout.contains("--from-data-dir"), "{alone}");

@@ -48,7 +48,8 @@ pub fn with_open(file: &File) -> Option<String> {
     let mut others = processes.filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        name.chars().all(|c| c.is_ascii_digit()) && name != own.as_str()
+        let is_other = name.chars().all(|c| c.is_ascii_digit()) && name != own.as_str();
+        is_other && !is_our_child(&entry.path(), &own)
     });
     let other = others.find(|entry| {
         let open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
@@ -59,6 +60,14 @@ pub fn with_open(file: &File) -> Option<String> {
     })?;
     let name = fs::read_to_string(other.path().join("comm")).unwrap_or_default();
     Some(format!("process {} ({})", other.file_name().to_string_lossy(), name.trim()))
+}
+
+/// Tells whether a process is a child of this one: between its fork and its exec it has open what
+/// we have open, and does nothing with it.
+fn is_our_child(process: &Path, own: &str) -> bool {
+    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.is_some_and(|parent| parent.trim() == own)
 }
 
 /// Makes the error that names the holder of a file's lock.

@@ -159,7 +159,9 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     let output = NewFile::check(&options.output)?;
     let mut note_path = output.clone().into_os_string();
     note_path.push(".json");
-    let _ = NewFile::clear_dead_note(&output, Path::new(&note_path));
+    if !options.dry_run {
+        let _ = NewFile::clear_dead_note(&output, Path::new(&note_path));
+    }
     let note_path = NewFile::check(Path::new(&note_path))?;
     check_places(options, &output)?;
     let mut steps = Vec::new();

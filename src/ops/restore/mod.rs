@@ -309,6 +309,9 @@ fn gate(options: &Options, examined: &Examined, warnings: &mut Vec<String>) -> R
         Seal::Missing if options.skip_hash_check => {
             warnings
                 .push("no sha256 trailer: a full check of pages and rows stood in for it".into());
+            let all = examined.findings.kept().iter();
+            let live = all.filter(|finding| finding.code == Code::FileLiveCopy);
+            warnings.extend(live.map(|finding| finding.detail.clone()));
         }
         Seal::Missing => {
             let message = format!(

@@ -100,7 +100,7 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
         let message = format!("--rev {} is no revision: the first one is 1", options.revision);
         return Err(Error::usage(message));
     }
-    let target = super::check_output(&options.output)?;
+    let target = super::check_output(&options.output, options.dry_run)?;
     let source = stage::absolute(&options.file)?;
     // Which records stay is found out while the whole file is checked.
     let (examined, newests) = std::thread::scope(|scope| {

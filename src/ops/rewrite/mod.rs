@@ -233,7 +233,7 @@ fn adapted_note(
 
 /// Refuses an output of which the file or the note is there already, or no folder; returns its
 /// absolute path.
-fn check_output(output: &Path) -> Result<PathBuf, Error> {
+fn check_output(output: &Path, dry_run: bool) -> Result<PathBuf, Error> {
     let target = stage::absolute(output)?;
     if let Some(folder) = target.parent()
         && !folder.exists()
@@ -243,7 +243,9 @@ fn check_output(output: &Path) -> Result<PathBuf, Error> {
         return Err(Error::new(ExitCode::NotFound, message)
             .hint(format!("mkdir -p {}", shell_word(&folder))));
     }
-    let _ = NewFile::clear_dead_note(output, &note_path(output));
+    if !dry_run {
+        let _ = NewFile::clear_dead_note(output, &note_path(output));
+    }
     NewFile::check(&note_path(output))?;
     NewFile::check(output)
 }

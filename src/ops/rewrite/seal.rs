@@ -77,7 +77,7 @@ pub struct Report {
 /// Damage or a wrong trailer ([`super::ExitCode::Damage`]), something at the output or a log that
 /// goes on beyond the file ([`super::ExitCode::Refused`]), or the disk.
 pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
-    let target = super::check_output(&options.output)?;
+    let target = super::check_output(&options.output, options.dry_run)?;
     let source = stage::absolute(&options.file)?;
     let mut new = match options.dry_run {
         true => None,
