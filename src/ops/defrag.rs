@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::disk::{self, OutFile};
-use super::rewrite::spool::{Nowhere, Spool, spool};
 use super::rewrite::{self, Both, Shown};
+use super::spool::{Nowhere, Spool, spool};
 use super::{Error, ExitCode, Progress, audit, holder, shell_word, stage};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::rebuild::Rebuild;

@@ -1,7 +1,7 @@
 //! Reads a file once: sums it, and writes its first bytes to another file at the same time.
 //!
-//! What is written is what was summed, from the same memory. Writing happens on a second thread
-//! and the disk is kept busy from a third one, so that little is left to wait for at the end.
+//! What is written is what was summed, from the same memory, on a second thread: see
+//! `ops::spool`.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,18 +11,12 @@ use sha2::{Digest, Sha256};
 
 use super::Progress;
 use super::disk::OutFile;
+use super::spool::{PIECE_BYTES, PIECES, write_all};
 use crate::bolt::Source;
 use crate::format::{u64_of, usize_of};
 
 /// Bytes of the trailer.
 pub const TRAILER_BYTES: u64 = 32;
-/// All pieces together fit a core's cache: reading into memory that is not in it costs five times
-/// as much, and is most of the work then.
-const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that may wait to be written.
-const PIECES: usize = 4;
-/// Written bytes after which the disk is told to begin.
-const FLUSH_BYTES: u64 = 32 << 20;
 
 /// The sums of a file.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +66,8 @@ pub fn digest(
     thread::scope(|scope| {
         let (full, to_write) = sync_channel::<(u64, Vec<u8>)>(PIECES);
         let (back, empty) = sync_channel(PIECES + 2);
-        let writer =
-            thread::Builder::new().spawn_scoped(scope, move || write_all(copy, &to_write, &back));
+        let writer = thread::Builder::new()
+            .spawn_scoped(scope, move || write_all(copy.out, &to_write, &back));
         let Ok(writer) = writer else {
             // No further thread to be had: one thing after the other.
             return sum(source, progress, show, &mut inline);
@@ -124,8 +118,9 @@ impl Sink for Behind<'_> {
         self.empty.try_recv().unwrap_or_default()
     }
 
-    fn take(&mut self, offset: u64, piece: Vec<u8>) -> Result<(), Error> {
-        if offset >= self.copy.bytes {
+    fn take(&mut self, offset: u64, mut piece: Vec<u8>) -> Result<(), Error> {
+        piece.truncate(within(&self.copy, offset, &piece).len());
+        if piece.is_empty() {
             return Ok(());
         }
         // The writer ended early; the caller hears from it why.
@@ -137,35 +132,6 @@ impl Sink for Behind<'_> {
 fn within<'b>(copy: &CopyTo<'_>, offset: u64, piece: &'b [u8]) -> &'b [u8] {
     let wanted = usize_of(copy.bytes.saturating_sub(offset)).min(piece.len());
     &piece[..wanted]
-}
-
-fn write_all(
-    copy: CopyTo<'_>,
-    pieces: &Receiver<(u64, Vec<u8>)>,
-    back: &SyncSender<Vec<u8>>,
-) -> io::Result<()> {
-    thread::scope(|scope| {
-        let (tell, flush) = sync_channel::<()>(1);
-        // Without this thread the disk begins later, which costs time and nothing else; what
-        // fails here fails again when the file is synced for good.
-        let flusher = thread::Builder::new().spawn_scoped(scope, move || {
-            while flush.recv().is_ok() {
-                let _ = copy.out.file().sync_data();
-            }
-        });
-        drop(flusher);
-        let mut unflushed = 0;
-        while let Ok((offset, piece)) = pieces.recv() {
-            let bytes = within(&copy, offset, &piece);
-            copy.out.write_all_at(bytes, offset)?;
-            unflushed += u64_of(bytes.len());
-            if unflushed >= FLUSH_BYTES && tell.try_send(()).is_ok() {
-                unflushed = 0;
-            }
-            let _ = back.try_send(piece);
-        }
-        Ok(())
-    })
 }
 
 fn sum(

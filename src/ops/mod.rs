@@ -21,6 +21,7 @@ pub mod progress;
 pub mod restore;
 pub mod rewrite;
 pub mod save;
+pub mod spool;
 pub mod stage;
 pub mod status;
 pub mod subject;

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
-use super::spool::{Nowhere, spool};
 use super::{Accepted, Both, Shown};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::{Edits, Merge};
@@ -23,6 +22,7 @@ use crate::etcd::schema;
 use crate::format::finding::Finding;
 use crate::ops::examine::{Level, Seal, examine};
 use crate::ops::new_file::NewFile;
+use crate::ops::spool::{Nowhere, spool};
 use crate::ops::{Error, ExitCode, Progress, audit, hashkv, shell_line, stage, status};
 
 /// What is to be compacted.

@@ -7,7 +7,6 @@
 mod beside;
 pub mod compact;
 pub mod seal;
-pub mod spool;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -10,10 +10,11 @@ use std::thread;
 use crate::format::u64_of;
 use crate::ops::disk::OutFile;
 
-/// All pieces together fit a core's cache.
-const PIECE_BYTES: usize = 64 << 10;
+/// All pieces together fit a core's cache: reading into memory that is not in it costs five times
+/// as much, and is most of the work then.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that may wait to be written.
-const PIECES: usize = 4;
+pub(super) const PIECES: usize = 4;
 const FLUSH_BYTES: u64 = 32 << 20;
 
 /// Where a builder writes to.
@@ -52,7 +53,8 @@ pub fn spool<T>(out: &OutFile, work: impl FnOnce(Spool<'_>) -> T) -> io::Result<
     })
 }
 
-fn write_all(
+/// Writes pieces that come with their places, and gives their memory back, until there are no more.
+pub(super) fn write_all(
     out: &OutFile,
     pieces: &Receiver<(u64, Vec<u8>)>,
     back: &SyncSender<Vec<u8>>,
