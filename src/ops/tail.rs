@@ -202,6 +202,40 @@ impl Dead {
         let until = if uncommitted { reach.index.max(last_index) } else { reach.index };
         let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
         self.check_end(after)?;
+        let replayed = self.apply(file, after, until, progress);
+        let replayed = replayed.map_err(|error| self.failed(&error))?;
+        let end = replayed.index.max(until);
+        let uncommitted = until.saturating_sub(reach.index.max(replayed.from_index));
+        Ok(Tail { left_out: last_index.saturating_sub(end), replayed, reach, uncommitted })
+    }
+
+    /// Replays what counts, only to see whether it can be; returns what stands in the way.
+    ///
+    /// # Errors
+    /// The database cannot be read, or it was told to stop.
+    pub(super) fn try_replay(
+        &self,
+        file: &File,
+        progress: &dyn Progress,
+    ) -> Result<Option<replay::Error>, Error> {
+        progress.step("replay", 0);
+        let until = self.log.reach(self.conf_state(file)?.as_ref()).index;
+        let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
+        match self.apply(file, after, until, progress) {
+            Ok(_) => Ok(None),
+            Err(replay::Error::Stopped) => Err(Error::interrupted()),
+            Err(error) => Ok(Some(error)),
+        }
+    }
+
+    /// Applies the entries after one up to another.
+    fn apply(
+        &self,
+        file: &File,
+        after: u64,
+        until: u64,
+        progress: &dyn Progress,
+    ) -> Result<Replayed, replay::Error> {
         let entries = |error| Unreadable(format!("the log cannot be read: {error}"));
         let mut feed = |visit: &mut replay::Visit<'_>| {
             let mut log = self.log.entries(after).map_err(entries)?;
@@ -213,11 +247,7 @@ impl Dead {
             }
             Ok(())
         };
-        let replayed = replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped());
-        let replayed = replayed.map_err(|error| self.failed(&error))?;
-        let end = replayed.index.max(until);
-        let uncommitted = until.saturating_sub(reach.index.max(replayed.from_index));
-        Ok(Tail { left_out: last_index.saturating_sub(end), replayed, reach, uncommitted })
+        replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped())
     }
 
     /// Makes sure that nothing which the database has is lost with the end of the log.
@@ -292,22 +322,28 @@ impl Dead {
 
     fn failed(&self, error: &replay::Error) -> Error {
         let data_dir = self.data_dir.display();
-        let code = match error {
-            replay::Error::Stopped => return Error::interrupted(),
-            replay::Error::Apply(apply::Error::Request { fault, .. }) => match fault {
-                Fault::Malformed { .. } => ExitCode::Damage,
-                _ => ExitCode::Refused,
-            },
-            replay::Error::Apply(apply::Error::Entry { .. }) | replay::Error::Passwords(_) => {
-                ExitCode::Refused
-            }
-            _ => ExitCode::Damage,
-        };
+        let code = exit_code(error);
+        if code == ExitCode::Interrupted {
+            return Error::interrupted();
+        }
         let copy = shell_word(&format!("{data_dir}.copy"));
         let data_dir = shell_word(&data_dir.to_string());
         Error::new(code, format!("{data_dir}: {error}")).hint(format!(
             "start etcd of its own version on a copy (cp -a {data_dir} {copy}) and save from that"
         ))
+    }
+}
+
+/// Tells what is not understood from what is wrong.
+pub(super) fn exit_code(error: &replay::Error) -> ExitCode {
+    match error {
+        replay::Error::Stopped => ExitCode::Interrupted,
+        replay::Error::Apply(apply::Error::Request { fault: Fault::Malformed { .. }, .. }) => {
+            ExitCode::Damage
+        }
+        replay::Error::Apply(apply::Error::Request { .. } | apply::Error::Entry { .. })
+        | replay::Error::Passwords(_) => ExitCode::Refused,
+        _ => ExitCode::Damage,
     }
 }
 
@@ -332,7 +368,7 @@ fn no_database(
 
 /// Returns the database that a server would open: a leader's, where the log says that it was
 /// received and the old one lies before it.
-fn pick_database(snap: &Path, database: &Path, log: &Log) -> Result<PathBuf, Error> {
+pub(super) fn pick_database(snap: &Path, database: &Path, log: &Log) -> Result<PathBuf, Error> {
     let Some(snapshot) = log.newest_snapshot().filter(|snapshot| snapshot.index > 0) else {
         return Ok(database.to_owned());
     };
