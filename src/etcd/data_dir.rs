@@ -25,7 +25,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-pub use agree::{Facts, agree};
+pub use agree::{Facts, Owner, agree, is_foreign, voters_elsewhere};
 pub use requests::Requests;
 pub use starts::{Start, Starts, starts_on};
 
@@ -34,7 +34,7 @@ use crate::bolt::Source;
 use crate::format::finding::{Code, Finding, Findings, Place};
 use crate::format::snap::{self, Snap, V2Store};
 use crate::format::usize_of;
-use crate::format::wal::ConfState;
+use crate::format::wal::{ConfState, Snapshot};
 
 /// Longest snapshot file that is read, in bytes: more than the members of any cluster take.
 pub const SNAP_BYTES_MAX: u64 = 64 << 20;
@@ -207,6 +207,14 @@ fn names(folder: &Path) -> Result<Vec<String>, ReadError> {
     }
     names.sort_unstable();
     Ok(names)
+}
+
+/// Reads who votes from the snapshot file of a record; `None` where there is none to be read.
+#[must_use]
+pub fn voters_in_snap_file(snap_dir: &Path, record: &Snapshot) -> Option<ConfState> {
+    let name = format!("{:016x}-{:016x}.snap", record.term, record.index);
+    let (voters, _) = read_snap(&snap_dir.join(name)).ok()?.ok()?;
+    Some(voters)
 }
 
 type SnapContent = Result<(ConfState, Result<V2Store, String>), String>;

@@ -28,6 +28,7 @@ mod tail;
 mod tests;
 mod voters;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ pub struct Log {
     pub hard_state: Option<HardState>,
     /// Snapshot records in the order in which they were written, the newest [`SNAPSHOTS_MAX`];
     /// see [`Log::valid_snapshots`].
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: VecDeque<Snapshot>,
     /// First of the entries that [`Log::entries`] hands out.
     pub first: Option<EntryId>,
     /// Last of them: the last good entry.

@@ -142,6 +142,9 @@ codes! {
     WalSnapshotVoid = "WAL020" Info
         "a snapshot record is above the commit index and counts for nothing";
     WalLimit = "WAL021" Error "a log holds more of a kind than any etcd writes";
+    WalTornInside = "WAL022" Error "whole records follow a write that was cut short";
+    WalEntryUnknown = "WAL023" Warning "an entry holds what this version does not know";
+    WalEntryBroken = "WAL024" Error "an entry that a server would apply cannot be";
     DirDatabaseMissing = "DIR001" Error "there is a log, but no database";
     DirLogMissing = "DIR002" Error "there is a database, but no log";
     DirSnapshotAhead = "DIR003" Error "the newest snapshot is ahead of the database";
@@ -156,7 +159,7 @@ codes! {
     DirStray = "DIR011" Warning "a file or folder that is not a member's";
     DirProxy = "DIR012" Error "folders `member` and `proxy` lie side by side";
     DirMode = "DIR013" Warning "others may read or write what only the server should";
-    DirSelfUnknown = "DIR014" Warning "the member is not among the members of its own database";
+    DirSelfUnknown = "DIR014" Error "the log is that of a member that the database does not know";
     DirSelfRemoved = "DIR015" Error "the member was removed from its cluster";
     DirMembersDiffer = "DIR016" Warning
         "database and log name different members, even after what is to be replayed";
@@ -167,6 +170,8 @@ codes! {
     DirVersionReplay = "DIR019" Info "the log holds another cluster version than the database";
     DirV2Data = "DIR020" Warning
         "there are keys or users of the v2 API, which no server from 3.6 has";
+    DirSelfUnlisted = "DIR021" Warning
+        "the member is not among the members of its own database, as some tools leave it";
 }
 
 impl Code {
@@ -185,6 +190,7 @@ impl Code {
                 | Self::AlarmUnknown
                 | Self::WalKindUnknown
                 | Self::WalFieldUnknown
+                | Self::WalEntryUnknown
         )
     }
 

@@ -5,6 +5,7 @@
 //!    sealed with its SHA-256 and read back whole, and only then gets its name.
 //! 3. The note beside it gets its name first, the snapshot last: a snapshot that is there is done.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -15,7 +16,8 @@ use sha2::{Digest, Sha256};
 
 use super::examine::{self, Examined, Level, examine};
 use super::new_file::NewFile;
-use super::tail::{Dead, Tail};
+use super::rewrite::Both;
+use super::tail::{self, Dead, Tail};
 use super::{Error, ExitCode, Progress, audit, clock, shell_word, stage, status};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::Merge;
@@ -23,10 +25,12 @@ use crate::bolt::rebuild::Rebuild;
 use crate::bolt::walk::walk;
 use crate::bolt::{At, File, Source, Visit};
 use crate::etcd::apply::Warning;
-use crate::etcd::log::{Counted, Tail as LogTail};
+use crate::etcd::hash::BackendHash;
+use crate::etcd::log::Counted;
 use crate::etcd::members::MemberId;
 use crate::etcd::rows::AlarmKind;
 use crate::etcd::survey::{Report as Rows, Survey};
+use crate::format::finding::Severity;
 use crate::format::sidecar::{self, Sidecar};
 use crate::format::{hex, u64_of};
 
@@ -194,7 +198,7 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     };
     let mut report;
     if let Some((note, mut snapshot)) = making {
-        let rows = build(file, &tail, &mut snapshot, progress)?;
+        let rows = build(file, before, &tail, &mut snapshot, progress)?;
         steps.push(Step::since("build", began));
         let began = Instant::now();
         let sealed = seal_and_check(&rows, &mut snapshot, progress)?;
@@ -211,7 +215,8 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
         report.warnings.extend(late);
         steps.push(Step::since("publish", began));
     } else {
-        let rows = survey(file, &tail, progress)?;
+        let rows = survey(file, before, &tail, progress)?;
+        examined.still_the_same()?;
         report = describe(options, &dead, &tail, &rows, &output, &note_path);
     }
     report.steps = steps;
@@ -227,10 +232,14 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
 
 /// Keeps what is written out of the directory that must not change.
 fn check_places(options: &Options, output: &Path) -> Result<(), Error> {
-    let audit = stage::absolute(&options.audit_log)?;
-    for folder in [Some(&options.data_dir), options.wal_dir.as_ref()].into_iter().flatten() {
-        let folder = stage::absolute(folder)?;
-        for path in [output, &audit] {
+    let audit = really(&options.audit_log)?;
+    let data_dir = tail::data_dir(&options.data_dir).unwrap_or_else(|_| options.data_dir.clone());
+    let member = data_dir.join("member");
+    let mut folders = vec![data_dir, member.join("snap"), member.join("wal"), member];
+    folders.extend(options.wal_dir.clone());
+    for given in folders {
+        let folder = really(&given)?;
+        for path in [&really(output)?, &audit] {
             if path.starts_with(&folder) {
                 let message = format!("{} lies inside {}", path.display(), folder.display());
                 return Err(Error::usage(message).hint("nothing is written into that directory"));
@@ -238,6 +247,16 @@ fn check_places(options: &Options, output: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Finds where a path leads, links followed; of what is not there yet, its folder's place.
+fn really(path: &Path) -> Result<PathBuf, Error> {
+    if let Ok(real) = fs::canonicalize(path) {
+        return Ok(real);
+    }
+    let full = stage::absolute(path)?;
+    let folder = full.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    Ok(folder.zip(full.file_name()).map_or(full.clone(), |(folder, name)| folder.join(name)))
 }
 
 fn usable(examined: &Examined) -> Result<Option<(&File, &Rows)>, Error> {
@@ -282,8 +301,11 @@ impl Visit for Nowhere {
     fn entry(&mut self, _: &At<'_>, _: &[u8], _: &[u8]) {}
 }
 
+/// Walks the rows once more, with the log's changes in their places; `before` is what the check of
+/// the same rows found, and what this walk must find too.
 fn merged<'p, C: Visit>(
     file: &File,
+    before: &Rows,
     tail: &Tail,
     copy: C,
     progress: &'p dyn Progress,
@@ -291,19 +313,35 @@ fn merged<'p, C: Visit>(
     let page_bytes = u64::from(file.page_size());
     progress.step("build", file.meta().size_bytes());
     let watch = Watch { survey: Survey::new(), copy, progress, page_bytes };
-    let mut merge = Merge::new(tail.replayed.edits.clone(), watch);
-    walk(file, &mut merge);
+    let merge = Merge::new(tail.replayed.edits.clone(), watch);
+    let mut both = Both(BackendHash::default(), merge);
+    let walked = walk(file, &mut both);
+    let Both(read, merge) = both;
     let (watch, _) = merge.finish();
-    if progress.stopped() { Err(Error::interrupted()) } else { Ok(watch) }
+    if progress.stopped() {
+        return Err(Error::interrupted());
+    }
+    let same = read.hash() == before.status_hash && read.rows() == before.pair_count;
+    if walked.stopped || walked.findings.has_errors() || !same {
+        let bad = walked.findings.kept().iter().find(|f| f.severity == Severity::Error).cloned();
+        let why = bad.as_ref().map_or("other rows", |bad| bad.detail.as_str());
+        let message = format!("the database reads otherwise than when it was checked: {why}");
+        let mut error = Error::new(ExitCode::Damage, message)
+            .hint("check the disk; copy the directory to another one and save from the copy");
+        error.findings.extend(bad);
+        return Err(error);
+    }
+    Ok(watch)
 }
 
-fn survey(file: &File, tail: &Tail, progress: &dyn Progress) -> Result<Rows, Error> {
-    Ok(merged(file, tail, Nowhere, progress)?.survey.finish())
+fn survey(file: &File, before: &Rows, tail: &Tail, progress: &dyn Progress) -> Result<Rows, Error> {
+    Ok(merged(file, before, tail, Nowhere, progress)?.survey.finish())
 }
 
 /// Writes the database; returns what was written.
 fn build(
     file: &File,
+    before: &Rows,
     tail: &Tail,
     snapshot: &mut NewFile,
     progress: &dyn Progress,
@@ -314,7 +352,7 @@ fn build(
         error => Error::new(ExitCode::Failed, format!("cannot write {}: {error}", path.display())),
     };
     let builder = Builder::new(snapshot.out(), file.page_size()).map_err(failed)?;
-    let watch = merged(file, tail, Rebuild::new(builder), progress)?;
+    let watch = merged(file, before, tail, Rebuild::new(builder), progress)?;
     watch.copy.finish(file.meta().txid.saturating_add(1)).map_err(failed)?;
     Ok(watch.survey.finish())
 }
@@ -511,13 +549,7 @@ fn warn_of_log(dead: &Dead, tail: &Tail, warnings: &mut Vec<String>) {
             dead.log.last_index()
         ));
     }
-    if let LogTail::Torn { dropped_bytes } = dead.log.tail {
-        warnings.push(format!(
-            "the log ends with a write that was cut short: {dropped_bytes} bytes after entry {}, \
-             which nobody was told of",
-            dead.log.last_index()
-        ));
-    }
+    warnings.extend(dead.torn());
 }
 
 fn warn_of_entries(tail: &Tail, warnings: &mut Vec<String>) {

@@ -28,12 +28,12 @@ pub struct Subject {
 impl Subject {
     /// Opens a snapshot file, a db file or a data directory, for reading only.
     ///
-    /// Of a data directory the log is applied to the database; one without any log is its database
-    /// alone, and that is noted.
+    /// Of a data directory the log is applied to the database; one without a log is refused, since
+    /// what was acknowledged last may be in a log that lies elsewhere.
     ///
     /// # Errors
-    /// It is not there, is no database, has a log that cannot be relied on, or a server has it
-    /// open, which is named at once.
+    /// It is not there, is no database, has no log or one that cannot be relied on, or a server has
+    /// it open, which is named at once.
     pub fn open(
         path: &Path,
         wal_dir: Option<&Path>,
@@ -47,33 +47,11 @@ impl Subject {
             return Self::open_file(path);
         }
         let data_dir = tail::data_dir(path)?;
-        let member = data_dir.join("member");
-        let database = member.join("snap").join("db");
-        let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_owned);
-        let has_log = match fs::read_dir(&wal) {
-            Ok(entries) => {
-                let mut names = entries.flatten().map(|entry| entry.file_name());
-                names.any(|name| name.as_encoded_bytes().ends_with(b".wal"))
-            }
-            // A log that may not be read is not one that is not there.
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                return Err(Error::io(&error, "read", &wal));
-            }
-            Err(_) => false,
-        };
-        if !has_log && wal_dir.is_none() {
-            if let Some(who) = holder::of_member_dir(&member) {
-                let message = format!("{} is in use by {who}", path.display());
-                return Err(Error::new(ExitCode::InUse, message).hint("stop that process first"));
-            }
-            let subject = Self::open_file(&database)?;
-            progress.note(&format!("{} has no log: this is its database alone", path.display()));
-            return Ok(Self { path: path.to_owned(), is_dir, ..subject });
-        }
+        let database = data_dir.join("member").join("snap").join("db");
         let alone = |error: Error| {
             let word = super::shell_word(&database.display().to_string());
             match error.code {
-                ExitCode::Damage | ExitCode::Refused => {
+                ExitCode::Damage | ExitCode::Refused | ExitCode::NotFound if database.is_file() => {
                     error.hint(format!("for the database without its log, give {word}"))
                 }
                 _ => error,
@@ -82,6 +60,9 @@ impl Subject {
         let dead = Dead::open(&data_dir, wal_dir, progress).map_err(alone)?;
         let subject = Self::open_file(&dead.database)?;
         let tail = dead.replay(&subject.file, false, progress).map_err(alone)?;
+        if let Some(torn) = dead.torn() {
+            progress.note(&torn);
+        }
         if tail.left_out > 0 {
             progress.note(&format!(
                 "{} entries of the log are not known to be committed and do not count",

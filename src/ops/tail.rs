@@ -13,16 +13,14 @@ use super::examine::Level;
 use super::{Error, ExitCode, Progress, holder, shell_word, stage};
 use crate::bolt::File;
 use crate::etcd::apply::{self, Rules, Unreadable};
-use crate::etcd::log::{Log, Reach};
+use crate::etcd::data_dir;
+use crate::etcd::log::{Log, Reach, Tail as LogTail};
 use crate::etcd::members::{Member, MemberId};
 use crate::etcd::replay::{self, Replayed};
 use crate::etcd::request::Fault;
 use crate::etcd::schema;
-use crate::format::snap::Snap;
+use crate::format::finding::Code;
 use crate::format::wal::{ConfState, Snapshot};
-
-/// Largest `.snap` file that is read for who votes, in bytes.
-const SNAP_BYTES_MAX: u64 = 256 << 20;
 
 /// A data directory that no server runs on.
 #[derive(Debug)]
@@ -203,6 +201,41 @@ impl Dead {
         let last_index = self.log.last_index();
         let until = if uncommitted { reach.index.max(last_index) } else { reach.index };
         let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
+        self.check_end(after)?;
+        let replayed = self.apply(file, after, until, progress);
+        let replayed = replayed.map_err(|error| self.failed(&error))?;
+        let end = replayed.index.max(until);
+        let uncommitted = until.saturating_sub(reach.index.max(replayed.from_index));
+        Ok(Tail { left_out: last_index.saturating_sub(end), replayed, reach, uncommitted })
+    }
+
+    /// Replays what counts, only to see whether it can be; returns what stands in the way.
+    ///
+    /// # Errors
+    /// The database cannot be read, or it was told to stop.
+    pub(super) fn try_replay(
+        &self,
+        file: &File,
+        progress: &dyn Progress,
+    ) -> Result<Option<replay::Error>, Error> {
+        progress.step("replay", 0);
+        let until = self.log.reach(self.conf_state(file)?.as_ref()).index;
+        let after = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
+        match self.apply(file, after, until, progress) {
+            Ok(_) => Ok(None),
+            Err(replay::Error::Stopped) => Err(Error::interrupted()),
+            Err(error) => Ok(Some(error)),
+        }
+    }
+
+    /// Applies the entries after one up to another.
+    fn apply(
+        &self,
+        file: &File,
+        after: u64,
+        until: u64,
+        progress: &dyn Progress,
+    ) -> Result<Replayed, replay::Error> {
         let entries = |error| Unreadable(format!("the log cannot be read: {error}"));
         let mut feed = |visit: &mut replay::Visit<'_>| {
             let mut log = self.log.entries(after).map_err(entries)?;
@@ -214,11 +247,38 @@ impl Dead {
             }
             Ok(())
         };
-        let replayed = replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped());
-        let replayed = replayed.map_err(|error| self.failed(&error))?;
-        let end = replayed.index.max(until);
-        let uncommitted = until.saturating_sub(reach.index.max(replayed.from_index));
-        Ok(Tail { left_out: last_index.saturating_sub(end), replayed, reach, uncommitted })
+        replay::replay(file, &Rules::default(), &mut feed, &|| progress.stopped())
+    }
+
+    /// Makes sure that nothing which the database has is lost with the end of the log.
+    fn check_end(&self, applied: u64) -> Result<(), Error> {
+        let findings = self.log.findings.kept().iter();
+        let mut ends = findings.filter(|f| [Code::WalTorn, Code::WalAfterEnd].contains(&f.code));
+        let Some(end) = ends.next() else { return Ok(()) };
+        let file = end.place.file.as_deref().unwrap_or_default();
+        let file = self.log.dir.join(file).display().to_string();
+        if applied <= self.log.last_index() {
+            return Ok(());
+        }
+        let message = format!(
+            "{file}: {}; the database stands at index {applied}, so the log went on once, and what \
+             was acknowledged after that may be lost with it",
+            end.detail
+        );
+        let mut error = Error::new(ExitCode::Damage, message);
+        error.findings.push(end.clone());
+        Err(without_log(&self.data_dir, &self.database).into_iter().fold(error, Error::hint))
+    }
+
+    /// Says what the log lost at its end, where its last write was cut short.
+    #[must_use]
+    pub fn torn(&self) -> Option<String> {
+        let LogTail::Torn { dropped_bytes } = self.log.tail else { return None };
+        Some(format!(
+            "the log ends with a write that was cut short: {dropped_bytes} bytes after entry {} \
+             do not count, as a server drops them too; after a power loss nobody was told of them",
+            self.log.last_index()
+        ))
     }
 
     /// Makes sure that the log is that of a member of this database.
@@ -226,14 +286,18 @@ impl Dead {
         let Some(metadata) = self.log.metadata else { return Ok(()) };
         let id = MemberId(metadata.node_id);
         let members = members(file).map_err(|error| self.unreadable(&error))?;
-        let known = members.iter().any(|member| member.id == id);
         let has = |bucket: &[u8], key: &[u8]| {
-            row(file, bucket, key).map_err(|error| self.unreadable(&error))
+            let row = row(file, bucket, key).map_err(|error| self.unreadable(&error))?;
+            Ok::<_, Error>(row.is_some())
         };
-        // A restore by 3.4 leaves the rows of members that are gone.
-        let by_3_4 = has(schema::META, schema::META_TERM)?.is_none();
-        let removed = has(schema::MEMBERS_REMOVED, id.to_string().as_bytes())?.is_some();
-        if known || removed || by_3_4 || members.is_empty() {
+        let applied = replay::consistent_index(file).map_err(|error| self.unreadable(&error))?;
+        let owner = data_dir::Owner {
+            members: &members,
+            is_removed: has(schema::MEMBERS_REMOVED, id.to_string().as_bytes())?,
+            has_term: has(schema::META, schema::META_TERM)?,
+            consistent_index: applied,
+        };
+        if !data_dir::is_foreign(&self.log, &owner) {
             return Ok(());
         }
         let dir = self.log.dir.display();
@@ -244,28 +308,10 @@ impl Dead {
 
     /// Finds who votes, for logs whose snapshot records do not say.
     fn conf_state(&self, file: &File) -> Result<Option<ConfState>, Error> {
-        let snapshot = self.log.newest_snapshot().filter(|snapshot| snapshot.index > 0);
-        let Some(snapshot) = snapshot.filter(|snapshot| snapshot.conf_state.is_none()) else {
-            return Ok(None);
-        };
-        if let Some(found) = self.snap_file(snapshot) {
-            return Ok(Some(found));
-        }
         let members = members(file).map_err(|error| self.unreadable(&error))?;
-        let of = |learners| {
-            let ids = members.iter().filter(move |member| member.is_learner == learners);
-            ids.map(|member| member.id.0).collect()
-        };
-        let found = ConfState { voters: of(false), learners: of(true), ..ConfState::default() };
-        Ok((!members.is_empty()).then_some(found))
-    }
-
-    fn snap_file(&self, snapshot: &Snapshot) -> Option<ConfState> {
-        let name = format!("{:016x}-{:016x}.snap", snapshot.term, snapshot.index);
-        let path = self.data_dir.join("member").join("snap").join(name);
-        let size = fs::metadata(&path).ok()?.len();
-        let bytes = (size <= SNAP_BYTES_MAX).then(|| fs::read(&path).ok()).flatten()?;
-        Some(Snap::decode(&bytes).ok()?.conf_state)
+        let snap = self.data_dir.join("member").join("snap");
+        let in_file = |record: &Snapshot| data_dir::voters_in_snap_file(&snap, record);
+        Ok(data_dir::voters_elsewhere(&self.log, &in_file, &members))
     }
 
     fn unreadable(&self, error: &Unreadable) -> Error {
@@ -276,22 +322,28 @@ impl Dead {
 
     fn failed(&self, error: &replay::Error) -> Error {
         let data_dir = self.data_dir.display();
-        let code = match error {
-            replay::Error::Stopped => return Error::interrupted(),
-            replay::Error::Apply(apply::Error::Request { fault, .. }) => match fault {
-                Fault::Malformed { .. } => ExitCode::Damage,
-                _ => ExitCode::Refused,
-            },
-            replay::Error::Apply(apply::Error::Entry { .. }) | replay::Error::Passwords(_) => {
-                ExitCode::Refused
-            }
-            _ => ExitCode::Damage,
-        };
+        let code = exit_code(error);
+        if code == ExitCode::Interrupted {
+            return Error::interrupted();
+        }
         let copy = shell_word(&format!("{data_dir}.copy"));
         let data_dir = shell_word(&data_dir.to_string());
         Error::new(code, format!("{data_dir}: {error}")).hint(format!(
             "start etcd of its own version on a copy (cp -a {data_dir} {copy}) and save from that"
         ))
+    }
+}
+
+/// Tells what is not understood from what is wrong.
+pub(super) fn exit_code(error: &replay::Error) -> ExitCode {
+    match error {
+        replay::Error::Stopped => ExitCode::Interrupted,
+        replay::Error::Apply(apply::Error::Request { fault: Fault::Malformed { .. }, .. }) => {
+            ExitCode::Damage
+        }
+        replay::Error::Apply(apply::Error::Request { .. } | apply::Error::Entry { .. })
+        | replay::Error::Passwords(_) => ExitCode::Refused,
+        _ => ExitCode::Damage,
     }
 }
 
@@ -316,7 +368,7 @@ fn no_database(
 
 /// Returns the database that a server would open: a leader's, where the log says that it was
 /// received and the old one lies before it.
-fn pick_database(snap: &Path, database: &Path, log: &Log) -> Result<PathBuf, Error> {
+pub(super) fn pick_database(snap: &Path, database: &Path, log: &Log) -> Result<PathBuf, Error> {
     let Some(snapshot) = log.newest_snapshot().filter(|snapshot| snapshot.index > 0) else {
         return Ok(database.to_owned());
     };

@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 
 use super::examine::{self, Examined, Level};
 use super::{Error, ExitCode, Progress, holder, shell_word, status, tail};
+use crate::bolt::File;
+use crate::etcd::apply;
 use crate::etcd::data_dir::{self, DataDir, Facts, Start, Starts, starts_on};
 use crate::etcd::log::{Counted, Log, ReadError, Tail};
 use crate::etcd::members::{ClusterId, MemberId};
-use crate::format::finding::{Code, Findings};
+use crate::etcd::replay;
+use crate::format::finding::{Code, Finding, Findings, Place};
 
 /// What a part of the directory came out as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -116,7 +119,57 @@ pub fn verify(
         None => None,
     };
     let log = if dir.has_log { Some(read_log(&dir, progress)?) } else { None };
-    judge(dir, database, log)
+    let (log, trouble) = replay(&dir, database.as_ref(), log, progress)?;
+    judge(dir, database, log, trouble)
+}
+
+/// Does what a server's start does with the entries that the database lacks; returns what stands in
+/// the way of that.
+fn replay(
+    dir: &DataDir,
+    database: Option<&Examined>,
+    log: Option<Log>,
+    progress: &dyn Progress,
+) -> Result<(Option<Log>, Option<replay::Error>), Error> {
+    let whole = database.filter(|database| database.rows.is_some() && !database.is_damaged());
+    let Some((own, file)) = whole.and_then(|whole| Some((&whole.path, whole.file.as_ref()?)))
+    else {
+        return Ok((log, None));
+    };
+    let Some(log) = log else { return Ok((None, None)) };
+    if log.obstacle().is_some() {
+        return Ok((Some(log), None));
+    }
+    // Where that of a leader is missing, the parts of the directory do not go together.
+    let Ok(picked) = tail::pick_database(&dir.member.join("snap"), own, &log) else {
+        return Ok((Some(log), None));
+    };
+    let received = if picked == *own { None } else { File::open(&picked).ok() };
+    let data_dir = tail::data_dir(&dir.path)?;
+    let dead = tail::Dead { data_dir, database: picked, log };
+    let trouble = dead.try_replay(received.as_ref().unwrap_or(file), progress)?;
+    Ok((Some(dead.log), trouble))
+}
+
+/// Turns what stands in the way of a replay into a finding, and into a fact.
+fn take_trouble(trouble: &replay::Error, facts: &mut Facts, findings: &mut Findings) {
+    let what = trouble.to_string();
+    let index = match trouble {
+        replay::Error::Apply(
+            apply::Error::Request { index, .. } | apply::Error::Entry { index, .. },
+        )
+        | replay::Error::Passwords(index) => *index,
+        replay::Error::Gap { found, .. } => *found,
+        _ => facts.consistent_index.saturating_add(1),
+    };
+    let code = if tail::exit_code(trouble) == ExitCode::Refused {
+        facts.unknown_entry = Some((index, what.clone()));
+        Code::WalEntryUnknown
+    } else {
+        facts.broken_entry = Some((index, what.clone()));
+        Code::WalEntryBroken
+    };
+    findings.push(Finding::new(code, Place::default(), what));
 }
 
 /// Examines the database, as which it needs neither trailer nor a last commit at its end.
@@ -149,7 +202,12 @@ fn read_log(dir: &DataDir, progress: &dyn Progress) -> Result<Log, Error> {
 }
 
 /// Draws the conclusions from what was read.
-fn judge(dir: DataDir, database: Option<Examined>, log: Option<Log>) -> Result<VerifiedDir, Error> {
+fn judge(
+    dir: DataDir,
+    database: Option<Examined>,
+    log: Option<Log>,
+    trouble: Option<replay::Error>,
+) -> Result<VerifiedDir, Error> {
     let mut findings = Findings::default();
     if let Some(examined) = &database {
         for mut found in examined.all_findings().kept().iter().cloned() {
@@ -168,10 +226,13 @@ fn judge(dir: DataDir, database: Option<Examined>, log: Option<Log>) -> Result<V
     // Rows of a damaged database may say anything.
     if (rows.is_some() && is_whole) || database.is_none() {
         let agreed = data_dir::agree(&dir, log.as_ref(), rows, is_whole);
-        let (made, found) = agreed
+        let (mut made, found) = agreed
             .map_err(|error| Error::new(ExitCode::Failed, format!("{}: {error}", "the log")))?;
         agreement = if found.has_errors() { Part::Damaged } else { Part::Ok };
         findings.append(found);
+        if let Some(trouble) = &trouble {
+            take_trouble(trouble, &mut made, &mut findings);
+        }
         starts = starts_on(&made);
         facts = Some(made);
     }
@@ -209,9 +270,10 @@ impl VerifiedDir {
     #[must_use]
     pub fn log_part(&self) -> Part {
         let Some(log) = &self.log else { return Part::Missing };
-        if log.findings.has_errors() {
+        let has = |code| self.findings.has(code);
+        if log.findings.has_errors() || has(Code::WalEntryBroken) {
             Part::Damaged
-        } else if log.findings.has_unknown() {
+        } else if log.findings.has_unknown() || has(Code::WalEntryUnknown) {
             Part::Unknown
         } else if let Tail::Torn { .. } = log.tail {
             Part::Torn

@@ -224,6 +224,37 @@ fn a_snapshot_ahead_of_the_database_is_explained() {
 }
 
 #[test]
+fn an_old_database_before_its_log_bounds_what_was_served() {
+    let sandbox = Sandbox::with(&crate::support::snapshot("3.6"));
+    sandbox.unpack("etcd-3.6-three-members/m1.tar.gz", "m");
+    let evidence = || {
+        let line = "snapshot restore s.db --data-dir n --old-data-dir m --dry-run -w json";
+        let report = sandbox.run(line).expect(0, &[]).json();
+        let known = report["revision"]["evidence"].as_array().unwrap().iter();
+        let mut known = known.filter(|known| known["source"].to_string().contains("old-data-dir"));
+        let known = known.next().unwrap();
+        (known["revision"].as_u64().unwrap(), known["note"].to_string(), report.to_string())
+    };
+    let (whole, ..) = evidence();
+    let database = sandbox.path("m/member/snap/db");
+    let newest = fs::read(&database).unwrap();
+    // The database of an earlier day: nothing of the gap is left out.
+    let rows = crate::support::Rows::read(&newest);
+    let old = rows.put("meta", b"consistent_index", &7_u64.to_be_bytes());
+    fs::write(&database, old.database(4096)).unwrap();
+    let wal = sandbox.run("snapshot verify m -w json").json()["directories"][0]["wal"].clone();
+    let (gap, note, report) = evidence();
+    let last = wal["last_entry"].as_u64().unwrap();
+    let revision =
+        sandbox.run("snapshot status m/member/snap/db -w json").json()["revision"].clone();
+    assert_eq!(gap, revision.as_u64().unwrap() + last - 7, "{note}");
+    assert!(note.contains("older than its log") && report.contains("older than its log: "));
+    // With the one that the leader sent it is as it was.
+    sandbox.write(&format!("m/member/snap/{:016x}.snap.db", 153), &newest);
+    assert_eq!(evidence().0, whole);
+}
+
+#[test]
 fn a_directory_in_use_names_its_holder_at_once() {
     let sandbox = killed("3.6");
     let own = format!("process {}", std::process::id());

@@ -419,8 +419,7 @@ fn the_program_shows_it_in_every_format() {
 #[test]
 fn a_data_directory_is_read_and_one_in_use_is_named() {
     let sandbox = Sandbox::new();
-    let bytes = from_tar("etcd-3.6/restored-m1-of-3.tar.gz", "member/snap/db");
-    sandbox.write("d/member/snap/db", &bytes);
+    sandbox.unpack("etcd-3.6/restored-m1-of-3.tar.gz", "d");
     let before = sandbox.picture();
     sandbox.run("snapshot inspect d").expect(0, &["/a/key-001"]);
     assert_eq!(sandbox.picture(), before);

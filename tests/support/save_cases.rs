@@ -69,6 +69,13 @@ fn what_only_the_log_holds_is_saved() {
 fn what_cannot_be_relied_on_is_refused() {
     let sandbox = sandbox();
     let none = |words: &[&str], code: i32| {
+        let entries: Vec<_> = words.iter().filter(|word| word.starts_with("entry ")).collect();
+        if !entries.is_empty() {
+            let finding = if code == 6 { "WAL024" } else { "WAL023" };
+            let start = if code == 6 { "stops at entry" } else { "is not known: entry" };
+            let line = "snapshot verify dead -w json";
+            sandbox.run(line).expect(code, &[finding, entries[0], start]);
+        }
         sandbox.run(SAVE).expect(code, words);
         assert!(!sandbox.exists("out.db") && !sandbox.exists("out.db.json"));
         assert!(sandbox.names(".").iter().all(|name| !name.contains("etcdkit-")));
@@ -106,6 +113,8 @@ fn a_log_of_another_member_is_refused() {
     Dead::at(&sandbox.path("other")).append(&[put("b", "1")]);
     let line = format!("{SAVE} --wal-dir other/member/wal");
     sandbox.run(&line).expect(7, &["is that of member"]);
+    let verify = "snapshot verify dead --wal-dir other/member/wal";
+    sandbox.run(verify).expect(6, &["DIR014", "is that of member"]);
     // One that was moved away is found.
     fs::rename(sandbox.path("dead/member/wal"), sandbox.path("wal")).unwrap();
     let report = sandbox.run(&format!("{SAVE} --wal-dir wal -w json")).expect(0, &[]).json();
@@ -131,6 +140,20 @@ fn nothing_is_written_into_the_directory() {
     sandbox.run("snapshot save dead/out.db --from-data-dir dead").expect(2, &["lies inside"]);
     let line = format!("{SAVE} --audit-log dead/audit.jsonl");
     sandbox.run(&line).expect(2, &[]);
+    // Nor through a link, of the directory, of a part of it, or of the place of the output.
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, sandbox.path(from)).unwrap();
+    fs::rename(sandbox.path("dead/member/wal"), sandbox.path("log")).unwrap();
+    link("../../log", "dead/member/wal");
+    link("dead", "alias");
+    link("dead/member", "out");
+    let before = sandbox.picture();
+    for (output, dir) in
+        [("dead/o.db", "alias"), ("out/o.db", "dead"), ("log/o.db", "dead"), ("out/o.db", "alias")]
+    {
+        let line = format!("snapshot save {output} --from-data-dir {dir}");
+        sandbox.run(&line).expect(2, &["lies inside"]);
+    }
+    assert_eq!(sandbox.picture(), before);
 }
 
 #[test]
@@ -222,4 +245,126 @@ fn a_save_that_is_stopped_leaves_nothing() {
     }
     assert!(stops > 60, "only {stops} questions");
     assert!(sandbox.exists("out.db") && sandbox.exists("out.db.json"));
+}
+
+/// Damages the database's pages once the rows are to be copied, as a disk that fails does; no date
+/// of the file tells.
+struct FailAtBuild(std::path::PathBuf);
+
+impl Progress for FailAtBuild {
+    fn step(&self, name: &str, _: u64) {
+        if name == "build" {
+            let file = fs::File::options().read(true).write(true).open(&self.0).unwrap();
+            let (modified, bytes) =
+                (file.metadata().unwrap().modified().unwrap(), fs::read(&self.0).unwrap());
+            let page = bytes.chunks(4096).rposition(|page| !page.ends_with(b"\0"));
+            let zeros = [0; 4096];
+            let at = page.unwrap() as u64 * 4096;
+            std::os::unix::fs::FileExt::write_all_at(&file, &zeros, at).unwrap();
+            file.set_modified(modified).unwrap();
+        }
+    }
+    fn advance(&self, _: u64) {}
+    fn note(&self, _: &str) {}
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn rows_that_cannot_be_read_again_are_damage() {
+    for dry_run in [false, true] {
+        let sandbox = sandbox();
+        let dead = Dead::restored(&sandbox, "dead").append(&[put("a", "1")]);
+        let options = Options {
+            output: sandbox.path("out.db"),
+            data_dir: dead.dir.clone(),
+            wal_dir: None,
+            include_uncommitted: false,
+            dry_run,
+            audit_log: sandbox.path("audit.jsonl"),
+        };
+        let failing = FailAtBuild(dead.dir.join("member/snap/db"));
+        let error = save(&options, &failing).unwrap_err();
+        assert_eq!(error.code, ExitCode::Damage, "{error}");
+        assert!(!sandbox.exists("out.db") && !sandbox.exists("out.db.json"));
+    }
+}
+
+/// A log of many entries with one sector zeroed, `from_end` sectors before its end.
+fn with_a_hole(sandbox: &Sandbox, from_end: usize) -> Dead {
+    let value = "v".repeat(if from_end.is_multiple_of(2) { 100 } else { 1500 });
+    let entries: Vec<Vec<u8>> = (0..60).map(|n| put(&format!("k{n}"), &value)).collect();
+    let dead = Dead::restored(sandbox, "dead").append(&entries);
+    let segment = "dead/member/wal/0000000000000000-0000000000000000.wal";
+    let mut log = fs::read(sandbox.path(segment)).unwrap();
+    let sector = (log.len() / 512 - from_end) * 512;
+    log[sector..sector + 512].fill(0);
+    sandbox.write(segment, &log);
+    dead
+}
+
+#[test]
+fn a_hole_in_a_log_is_damage_for_whoever_reads_it() {
+    let commands = [SAVE, "hashkv dead", "snapshot inspect dead", "snapshot verify dead"];
+    let hint = "etcdkit snapshot restore ";
+    let mut inside = 0;
+    for at in [4, 6, 13, 15, 17] {
+        // Whole records follow, so that this was no write which was cut short; or the database had
+        // what the log lost, so that it was told to somebody.
+        for applied in [None, Some(60_u64)] {
+            let sandbox = sandbox();
+            with_a_hole(&sandbox, at);
+            if let Some(applied) = applied {
+                let db = sandbox.path("dead/member/snap/db");
+                let rows = crate::support::Rows::read(&fs::read(&db).unwrap());
+                let rows = rows.put("meta", b"consistent_index", &applied.to_be_bytes());
+                fs::write(&db, rows.database(4096)).unwrap();
+            }
+            let verified = sandbox.run("snapshot verify dead");
+            inside += u32::from(verified.stdout.contains("WAL022"));
+            for command in commands {
+                let ran = sandbox.run(command);
+                assert!(ran.code == 6 || !verified.stdout.contains("WAL022"), "{ran}");
+                if applied.is_some() || ran.code != 0 {
+                    ran.expect(6, &[hint, "dead/member/snap/db"]);
+                }
+            }
+            assert!(applied.is_none() || !sandbox.exists("out.db"));
+        }
+    }
+    assert!(inside > 1, "{inside}");
+}
+
+#[test]
+fn a_torn_tail_is_told_by_every_reader() {
+    let sandbox = sandbox();
+    Dead::restored(&sandbox, "dead").append(&[put("a", "1"), put("b", "2")]);
+    let segment = "dead/member/wal/0000000000000000-0000000000000000.wal";
+    let mut log = fs::read(sandbox.path(segment)).unwrap();
+    log.truncate(log.len() - 9);
+    sandbox.write(segment, &log);
+    for command in [SAVE, "hashkv dead", "snapshot inspect dead"] {
+        let ran = sandbox.run(command).expect(0, &["cut short"]);
+        assert_eq!(ran.stderr.matches("cut short").count(), 1, "{ran}");
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_not_passed_over() {
+    for command in ["hashkv dead", "snapshot inspect dead"] {
+        let sandbox = sandbox();
+        Dead::restored(&sandbox, "dead").append(&[put("a", "1")]);
+        let wal = sandbox.path("dead/member/wal");
+        fs::rename(&wal, sandbox.path("wal")).unwrap();
+        sandbox.run(command).expect(9, &["--wal-dir", "give dead/member/snap/db"]);
+        std::os::unix::fs::symlink("nowhere", &wal).unwrap();
+        sandbox.run(command).expect(9, &["--wal-dir"]);
+        fs::remove_file(&wal).unwrap();
+        fs::write(&wal, b"").unwrap();
+        assert_ne!(sandbox.run(command).code, 0);
+        fs::remove_file(&wal).unwrap();
+        fs::create_dir(&wal).unwrap();
+        sandbox.run(command).expect(6, &["there is no log"]);
+    }
 }

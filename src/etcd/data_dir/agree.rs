@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{DataDir, Requests};
+use super::{DataDir, Requests, SnapFile};
 use crate::etcd::log::{Counted, EntriesError, Log, Opening, Tail};
+use crate::etcd::members::Member;
 use crate::etcd::schema::Version;
 use crate::etcd::survey::Report as Rows;
 use crate::format::finding::{Code, Finding, Findings, Place};
-use crate::format::wal::ConfState;
+use crate::format::wal::{ConfState, Snapshot};
 
 /// Everything that decides which etcd starts on a directory; see [`super::starts_on`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,12 @@ pub struct Facts {
     pub members: BTreeSet<u64>,
     /// Whether the database says that the member was removed.
     pub is_removed: bool,
+    /// Whether the log is that of a member which the database does not know; see [`is_foreign`].
+    pub is_foreign: bool,
+    /// Index of the first entry to be replayed that no server applies, and what is wrong with it.
+    pub broken_entry: Option<(u64, String)>,
+    /// The same of one that this version does not understand.
+    pub unknown_entry: Option<(u64, String)>,
     /// Highest index of an entry that adds the member.
     pub added_at: Option<u64>,
     /// Storage version.
@@ -103,6 +110,13 @@ pub fn agree(
         facts.consistent_index = rows.consistent_index.unwrap_or(0);
         facts.members = rows.members.iter().map(|member| member.id.0).collect();
         facts.is_removed = rows.removed_members.iter().any(|id| id.0 == facts.member);
+        let owner = Owner {
+            members: &rows.members,
+            is_removed: facts.is_removed,
+            has_term: rows.term.is_some(),
+            consistent_index: facts.consistent_index,
+        };
+        facts.is_foreign = log.is_some_and(|log| is_foreign(log, &owner));
         (facts.storage, facts.cluster) = (rows.storage_version, rows.cluster_version);
     }
     let findings = findings(dir, &facts, rows.is_some());
@@ -150,7 +164,13 @@ impl Facts {
                 has_v2_data: store.is_ok_and(|store| store.has_v2_data),
             })
         });
-        let fallback = fallback(dir, log, rows);
+        let snap_file = |newest: &Snapshot| {
+            let same = |snap: &&SnapFile| (snap.index, snap.term) == (newest.index, newest.term);
+            let (voters, _) = dir.snaps.iter().find(same)?.content.as_ref().ok()?;
+            Some(voters.clone())
+        };
+        let members = rows.map_or(&[][..], |rows| rows.members.as_slice());
+        let fallback = voters_elsewhere(log, &snap_file, members);
         let reach = log.reach(fallback.as_ref());
         (self.reach, self.counted) = (reach.index, Some(reach.counted));
         if reach.counted != Counted::VotersUnknown
@@ -172,22 +192,63 @@ impl Facts {
     }
 }
 
-/// Who votes by other files than the log, at its newest snapshot.
-fn fallback(dir: &DataDir, log: &Log, rows: Option<&Rows>) -> Option<ConfState> {
-    let newest = log.newest_snapshot()?;
-    let matching = dir.snaps.iter().find(|snap| snap.index == newest.index);
-    if let Some((conf_state, _)) = matching.and_then(|snap| snap.content.as_ref().ok()) {
-        return Some(conf_state.clone());
+/// Says who votes at the newest snapshot record where that itself does not, as those of etcd 3.4:
+/// what the snapshot file of it says, else the members in the database.
+#[must_use]
+pub fn voters_elsewhere(
+    log: &Log,
+    snap_file: &dyn Fn(&Snapshot) -> Option<ConfState>,
+    members: &[Member],
+) -> Option<ConfState> {
+    let newest = log.newest_snapshot().filter(|newest| newest.index > 0)?;
+    if newest.conf_state.is_some() {
+        return None;
     }
-    let members = &rows?.members;
     let ids = |is_learner| {
         members.iter().filter(move |member| member.is_learner == is_learner).map(|m| m.id.0)
     };
-    (!members.is_empty()).then(|| ConfState {
-        voters: ids(false).collect(),
-        learners: ids(true).collect(),
-        ..ConfState::default()
-    })
+    let of_rows = || {
+        (!members.is_empty()).then(|| ConfState {
+            voters: ids(false).collect(),
+            learners: ids(true).collect(),
+            ..ConfState::default()
+        })
+    };
+    snap_file(newest).or_else(of_rows)
+}
+
+/// What a database says about who it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Its members.
+    pub members: &'a [Member],
+    /// Whether the member of the log stands among those that were removed.
+    pub is_removed: bool,
+    /// Whether it stores a term, as every etcd from 3.5 does.
+    pub has_term: bool,
+    /// Index of the last entry that it has.
+    pub consistent_index: u64,
+}
+
+/// Tells whether a log is that of a member which the database does not know.
+///
+/// Not where the database names no members, nor where 3.4 wrote it, whose restore leaves the rows
+/// of members that are gone; nor where the log goes on from the database's members and adds this
+/// one.
+#[must_use]
+pub fn is_foreign(log: &Log, owner: &Owner<'_>) -> bool {
+    let Some(metadata) = log.metadata else { return false };
+    let (member, members) = (metadata.node_id, owner.members);
+    let is_known = members.is_empty() || members.iter().any(|known| known.id.0 == member);
+    if is_known || owner.is_removed || !owner.has_term {
+        return false;
+    }
+    let is_added = log.added_at(member).is_some_and(|added| added > owner.consistent_index);
+    let configuration = log.configuration(owner.consistent_index, None);
+    let goes_on = configuration.is_some_and(|known| {
+        members.iter().all(|m| known.voters.contains(&m.id.0) || known.learners.contains(&m.id.0))
+    });
+    !(is_added && goes_on)
 }
 
 fn hex_ids(ids: &BTreeSet<u64>) -> String {
@@ -260,7 +321,8 @@ fn findings(dir: &DataDir, facts: &Facts, has_rows: bool) -> Findings {
                 facts.member,
                 hex_ids(&facts.members)
             );
-            find(Code::DirSelfUnknown, database, detail);
+            let code = if facts.is_foreign { Code::DirSelfUnknown } else { Code::DirSelfUnlisted };
+            find(code, database, detail);
         } else if facts.reach <= index
             && !facts.voters.is_empty()
             && !facts.voters.is_subset(&facts.members)

@@ -121,6 +121,16 @@ fn log(start: &mut Start, facts: &Facts, begin: u64) {
 
 /// Whether the database goes with the log.
 fn database(start: &mut Start, facts: &Facts, begin: u64) {
+    if facts.is_foreign {
+        start.note(Starts::Badly, "the log is that of a member which the database does not know");
+    }
+    if let Some((index, what)) = &facts.broken_entry {
+        start.note(Starts::No, format!("it stops at entry {index}: {what}"));
+    }
+    if let Some((index, what)) = &facts.unknown_entry {
+        let why = format!("whether it applies entry {index} is not known: {what}");
+        start.note(Starts::Yes, why);
+    }
     let index = facts.consistent_index;
     let end = facts.last_index(begin).max(facts.newest_record);
     if begin > index && !facts.snap_databases.contains(&begin) {

@@ -4,6 +4,7 @@
 //! above its index; one that does not follow the last begins a new run. Whether a gap is damage is
 //! known only at the end, when it is known which snapshot counts.
 
+use std::collections::VecDeque;
 use std::path::Path;
 
 use super::segment::{Reader, Step};
@@ -84,7 +85,7 @@ pub(super) fn scan(
         metadata: None,
         metadata_bytes: Vec::new(),
         hard_state: None,
-        snapshots: Vec::new(),
+        snapshots: VecDeque::new(),
         first: None,
         last: None,
         entry_records: 0,
@@ -228,18 +229,20 @@ impl Scan {
             let what = "a whole record follows, but the length before it is wrong";
             self.note_damage(Code::WalLength, offset, what);
         } else if is_torn {
-            let follows = if end.has_records_after {
-                "; whole records follow, so if it was not a power loss but the disk, writes that \
-                 were acknowledged are among them"
-            } else {
-                ""
-            };
             let detail = format!(
-                "{what}: {} bytes of a write that was cut short; {}{follows}",
+                "{what}: {} bytes of a write that was cut short; {}",
                 end.bytes,
                 self.good()
             );
             self.find(Code::WalTorn, offset, detail);
+            if end.has_records_after {
+                let detail = format!(
+                    "whole records follow the one that cannot be read, so if it was not a power \
+                     loss but the disk, writes that were acknowledged are among them; {}",
+                    self.good()
+                );
+                self.find(Code::WalTornInside, offset, detail);
+            }
             self.log.tail = Tail::Torn { dropped_bytes: end.bytes };
         } else {
             let code = match stop.reason {
@@ -351,9 +354,9 @@ impl Scan {
             self.note_unknown(offset, "a ConfState", unknown);
         }
         if self.log.snapshots.len() >= SNAPSHOTS_MAX {
-            self.log.snapshots.remove(0);
+            self.log.snapshots.pop_front();
         }
-        self.log.snapshots.push(snapshot);
+        self.log.snapshots.push_back(snapshot);
         Ok(())
     }
 

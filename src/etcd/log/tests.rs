@@ -345,7 +345,7 @@ fn real_head(limit: usize) -> (Vec<u8>, usize) {
 type Seen = (Vec<(u64, u64, Vec<u8>)>, Option<HardState>, Option<Metadata>, Vec<Snapshot>);
 
 fn seen(log: &Log) -> Seen {
-    (entries(log, 0), log.hard_state, log.metadata, log.snapshots.clone())
+    (entries(log, 0), log.hard_state, log.metadata, Vec::from(log.snapshots.clone()))
 }
 
 /// Opens damaged bytes, and holds that nothing is missing in silence.

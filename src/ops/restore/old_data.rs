@@ -4,12 +4,13 @@
 //! more. So the answer is a bound from above, which is what is wanted: every revision that the
 //! member may have served is at or below it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::bump::Evidence;
 use crate::etcd::log::Log;
 use crate::ops::examine::walk_rows;
 use crate::ops::subject::Subject;
+use crate::ops::tail::pick_database;
 use crate::ops::{Error, ExitCode, Progress, holder};
 
 /// Reads the directory; what cannot be read of it is said, and the rest counts all the same.
@@ -35,6 +36,15 @@ pub(super) fn evidence(
             .hint("give the directory that etcd's --data-dir named"));
     }
     let mut notes = Vec::new();
+    let log = match Log::open_watched(&wal, &mut |_| !progress.stopped()) {
+        Ok(log) => Some(log),
+        Err(_) if progress.stopped() => return Err(Error::interrupted()),
+        Err(error) => {
+            notes.push(format!("its log was not read: {error}"));
+            None
+        }
+    };
+    let database = newest_database(&member.join("snap"), database, log.as_ref(), &mut notes);
     let (mut revision, mut applied) = (None, 0);
     match Subject::open_file(&database) {
         Ok(subject) => {
@@ -51,31 +61,50 @@ pub(super) fn evidence(
         }
         Err(error) => notes.push(format!("no revision from its database: {error}")),
     }
-    match Log::open_watched(&wal, &mut |_| !progress.stopped()) {
-        Ok(log) => {
-            let before = revision.unwrap_or(1);
-            let from = log.first.map_or(0, |first| first.index.saturating_sub(1)).max(applied);
-            if log.first.is_some_and(|first| first.index > applied.saturating_add(1)) {
-                notes.push("entries between its database and its log are gone".to_owned());
-            }
-            if let Some(obstacle) = log.obstacle() {
-                notes.push(format!(
-                    "its log is damaged, and may have held more: {}",
-                    obstacle.detail
-                ));
-            }
-            let more = log.last_index().saturating_sub(from);
-            revision = Some(before.saturating_add(i64::try_from(more).unwrap_or(i64::MAX)));
-            if more > 0 {
-                notes.push(format!("{more} entries of the log may be beyond its database"));
-            }
+    if let Some(log) = log {
+        let last = log.last_index().max(log.commit());
+        if log.first.is_some_and(|first| first.index > applied.saturating_add(1)) {
+            notes.push(
+                "entries between its database and its log are gone; each counts as a revision"
+                    .to_owned(),
+            );
         }
-        Err(_) if progress.stopped() => return Err(Error::interrupted()),
-        Err(error) => notes.push(format!("its log was not read: {error}")),
+        if let Some(obstacle) = log.obstacle() {
+            notes.push(format!("its log is damaged, and may have held more: {}", obstacle.detail));
+        } else if applied > last {
+            notes.push(format!(
+                "its log ends at entry {last}, and its database at {applied}: the log may have \
+                 held more"
+            ));
+        }
+        // Also over a gap: no entry makes more than one revision.
+        let more = last.saturating_sub(applied);
+        let before = revision.unwrap_or(1);
+        revision = Some(before.saturating_add(i64::try_from(more).unwrap_or(i64::MAX)));
+        if more > 0 {
+            notes.push(format!("{more} entries of the log may be beyond its database"));
+        }
     }
     let source = format!("--old-data-dir {}", dir.display());
     let is_doubtful = |note: &&String| !note.contains("may be beyond");
     warnings.extend(notes.iter().filter(is_doubtful).map(|note| format!("{source}: {note}")));
     let note = (!notes.is_empty()).then(|| notes.join("; "));
     Ok(Evidence { source, revision, note })
+}
+
+/// Returns the database that goes with the log: a leader's, where one was received.
+fn newest_database(
+    snap: &Path,
+    own: PathBuf,
+    log: Option<&Log>,
+    notes: &mut Vec<String>,
+) -> PathBuf {
+    let Some(log) = log else { return own };
+    match pick_database(snap, &own, log) {
+        Ok(picked) => picked,
+        Err(error) => {
+            notes.push(format!("its database is older than its log: {error}"));
+            own
+        }
+    }
 }
