@@ -129,6 +129,8 @@ pub struct Log {
     pub end: Position,
     /// How the log ends.
     pub tail: Tail,
+    /// Bytes from there to the last one in the segment that is not zero.
+    pub bytes_after: u64,
     /// What etcd 3.7 does with it, before it looks at anything else.
     pub opening: Opening,
     /// The same of earlier versions, which also cut the log before a record that ends inside one
@@ -139,6 +141,9 @@ pub struct Log {
     cuts: Vec<scan::Cut>,
     changes: Vec<voters::Change>,
 }
+
+/// No frame of an entry that changes a key is shorter, in bytes.
+const ENTRY_BYTES_MIN: u64 = 32;
 
 /// Most snapshot records that are kept.
 pub const SNAPSHOTS_MAX: usize = 4096;
@@ -199,6 +204,13 @@ impl Log {
     pub fn last_index(&self) -> u64 {
         let last = self.last.map_or(0, |last| last.index);
         last.max(self.newest_snapshot().map_or(0, |snapshot| snapshot.index))
+    }
+
+    /// Bounds from above how many entries may stand behind the last good record: what follows a cut
+    /// may be whole, and may have been acknowledged before something else damaged the disk.
+    #[must_use]
+    pub fn entries_after_max(&self) -> u64 {
+        self.bytes_after.div_ceil(ENTRY_BYTES_MIN)
     }
 
     /// Returns the snapshot records that count, in the order in which they were written.

@@ -438,11 +438,12 @@ fn publish(
     snapshot.publish_with(Some(note))
 }
 
-/// Bounds from above what the member may have served: each entry that is left out may have made one
-/// revision, and may have been acknowledged.
-fn highest_revision(rows: &Rows, tail: &Tail) -> u64 {
+/// Bounds from above what the member may have served: each entry that is left out, or was in a write
+/// that was cut short, may have made one revision, and may have been acknowledged.
+fn highest_revision(rows: &Rows, dead: &Dead, tail: &Tail) -> u64 {
     let revision = u64::try_from(rows.current_revision).unwrap_or_default();
-    revision.saturating_add(tail.left_out).min(sidecar::NUMBER_MAX.max(revision))
+    let more = tail.left_out.saturating_add(dead.log.entries_after_max());
+    revision.saturating_add(more).min(sidecar::NUMBER_MAX.max(revision))
 }
 
 fn describe(
@@ -497,7 +498,7 @@ fn describe(
         member_name: name.map(|member| member.name.clone()).unwrap_or_default(),
         storage_version: rows.storage_version.map(|version| version.to_string()),
         revision: rows.current_revision,
-        highest_revision_seen: highest_revision(rows, tail),
+        highest_revision_seen: highest_revision(rows, dead, tail),
         keys: rows.live_keys,
         leases: rows.lease_count,
         kubernetes: rows.is_kubernetes,

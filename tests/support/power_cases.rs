@@ -487,7 +487,7 @@ fn a_snapshot_of_a_dead_member_survives() {
     .target("out.db")
     .half_refused("exists")
     .whole(is_note)
-    .at_most(24);
+    .at_most(60);
     let outcome = case.survives();
     assert_eq!(outcome.left_by_second_run, 0);
 }

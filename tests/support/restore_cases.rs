@@ -225,6 +225,17 @@ fn a_dead_members_directory_is_evidence() {
         assert!((120..=130).contains(&revision), "{version}: {revision}");
         let (old, new) = revisions(&report);
         assert!(old == 91 && new > revision + 999_999_999, "{version}: {old} {new}");
+        // A sector that was lost since hides entries; they are counted for what they may have been.
+        let wal = sandbox.path("dead/member/wal/0000000000000000-0000000000000000.wal");
+        let whole = fs::read(&wal).unwrap();
+        let end = whole.iter().rposition(|byte| *byte != 0).unwrap();
+        let mut torn = whole.clone();
+        torn[end / 512 * 512 - 1024..][..512].fill(0);
+        fs::write(&wal, &torn).unwrap();
+        let report = sandbox.run(&line).expect(0, &[]).json();
+        let known = report["revision"]["evidence"].as_array().unwrap();
+        let known = known.iter().find(|known| text(&known["source"]).contains("dead")).unwrap();
+        assert!(known["revision"].as_i64().unwrap() >= 120, "{version}: {known}");
         // Half of it is half the evidence, and that is said.
         sandbox.sh("rm -rf dead/member/wal").expect(0, &[]);
         let report = sandbox.run(&line).expect(0, &["its log was not read"]).json();

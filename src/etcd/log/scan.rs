@@ -91,6 +91,7 @@ pub(super) fn scan(
         entry_records: 0,
         end: Position::default(),
         tail: Tail::Whole,
+        bytes_after: 0,
         opening: Opening::AsIs,
         opening_before_3_7: Opening::AsIs,
         findings,
@@ -157,11 +158,13 @@ impl Scan {
         match ended {
             Ended::Clean if is_last => {
                 let end = tail::inspect(&reader, None).map_err(failed)?;
+                self.log.bytes_after = end.bytes;
                 self.end_clean(&end);
             }
             Ended::Clean => {}
             Ended::Stop(stop) => {
                 let end = tail::inspect(&reader, Some(stop)).map_err(failed)?;
+                self.log.bytes_after = end.bytes;
                 self.end_stopped(stop, is_last, can_repair, &end);
                 return Ok(false);
             }

@@ -78,7 +78,7 @@ pub(super) fn evidence(
             ));
         }
         // Also over a gap: no entry makes more than one revision.
-        let more = last.saturating_sub(applied);
+        let more = last.saturating_sub(applied).saturating_add(log.entries_after_max());
         let before = revision.unwrap_or(1);
         revision = Some(before.saturating_add(i64::try_from(more).unwrap_or(i64::MAX)));
         if more > 0 {
