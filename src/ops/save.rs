@@ -438,8 +438,8 @@ fn publish(
     snapshot.publish_with(Some(note))
 }
 
-/// Bounds from above what the member may have served: each entry that is left out, or was in a write
-/// that was cut short, may have made one revision, and may have been acknowledged.
+/// Bounds from above what the member may have served: each entry that is left out, or stands behind
+/// the last good record, may have made one revision, and may have been acknowledged.
 fn highest_revision(rows: &Rows, dead: &Dead, tail: &Tail) -> u64 {
     let revision = u64::try_from(rows.current_revision).unwrap_or_default();
     let more = tail.left_out.saturating_add(dead.log.entries_after_max());
