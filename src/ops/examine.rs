@@ -220,7 +220,16 @@ pub fn examine_and_copy(
         Err(error) => not_a_database(&mut examined, &handle, &head, &error).map_err(io)?,
     }
     let copy = copy.zip(examined.file.as_ref());
-    let copy = copy.map(|(out, file)| CopyTo { out, bytes: file.meta().size_bytes() });
+    let mut copy = copy.map(|(out, file)| CopyTo { out, bytes: file.meta().size_bytes() });
+    if let (Some(wanted), Some(open)) = (copy, handle.file())
+        && wanted.bytes <= size_bytes
+        && wanted.out.share_blocks(open).map_err(io)?
+    {
+        // Both files have the same blocks now, until one of them is written.
+        let cut = wanted.out.set_len(wanted.bytes);
+        cut.map_err(|error| Error::io(&error, "copy", path))?;
+        copy = None;
+    }
     progress.step("verify", size_bytes);
     let hashed = match (&examined.file, level) {
         (Some(file), Level::Full) => {
