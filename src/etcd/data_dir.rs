@@ -7,8 +7,8 @@
 //! | `member/snap/<term>-<index>.snap` | raft snapshots, which say who the members are |
 //! | `member/snap/<index>.snap.db` | a whole database that a leader sent |
 //!
-//! [`DataDir::inspect`] looks at files and reads the snapshot files. [`agree()`] holds database, log
-//! and snapshot files against each other, and ends in [`Facts`], from which [`starts_on`] says what
+//! [`DataDir::inspect`] looks at files and reads the snapshot files. [`agree()`] holds database,
+//! log and snapshot files against each other, and ends in [`Facts`], from which [`starts_on`] says what
 //! each version of etcd does with the directory. Nothing is written.
 //!
 //! Source: etcd `server/etcdserver/bootstrap.go`, `snap.Snapshotter`, `datadir`; formats and
