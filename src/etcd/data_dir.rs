@@ -8,8 +8,8 @@
 //! | `member/snap/<index>.snap.db` | a whole database that a leader sent |
 //!
 //! [`DataDir::inspect`] looks at files and reads the snapshot files. [`agree()`] holds database,
-//! log and snapshot files against each other, and ends in [`Facts`], from which [`starts_on`] says what
-//! each version of etcd does with the directory. Nothing is written.
+//! log and snapshot files against each other, and ends in [`Facts`], from which [`starts_on`] says
+//! what each version of etcd does with the directory. Nothing is written.
 //!
 //! Source: etcd `server/etcdserver/bootstrap.go`, `snap.Snapshotter`, `datadir`; formats and
 //! decisions seen on 3.5.35, 3.6.16 and 3.7.3, and on 3.4.45 where it says so.
