@@ -22,7 +22,7 @@ use super::{Error, ExitCode, Progress, audit, clock, shell_word, stage, status};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::Merge;
 use crate::bolt::rebuild::Rebuild;
-use crate::bolt::walk::walk;
+use crate::bolt::walk::{Ignore, walk};
 use crate::bolt::{At, File, Source, Visit};
 use crate::etcd::apply::Warning;
 use crate::etcd::hash::BackendHash;
@@ -293,14 +293,6 @@ impl<C: Visit> Visit for Watch<'_, C> {
     }
 }
 
-/// Takes rows and does nothing with them.
-struct Nowhere;
-
-impl Visit for Nowhere {
-    fn bucket(&mut self, _: &At<'_>, _: u64) {}
-    fn entry(&mut self, _: &At<'_>, _: &[u8], _: &[u8]) {}
-}
-
 /// Walks the rows once more, with the log's changes in their places; `before` is what the check of
 /// the same rows found, and what this walk must find too.
 fn merged<'p, C: Visit>(
@@ -335,7 +327,7 @@ fn merged<'p, C: Visit>(
 }
 
 fn survey(file: &File, before: &Rows, tail: &Tail, progress: &dyn Progress) -> Result<Rows, Error> {
-    Ok(merged(file, before, tail, Nowhere, progress)?.survey.finish())
+    Ok(merged(file, before, tail, Ignore, progress)?.survey.finish())
 }
 
 /// Writes the database; returns what was written.
