@@ -4,7 +4,11 @@
 //! value and nothing else, and every line on stderr is JSON. A reader that closes the pipe early
 //! is no error.
 
+#[cfg(feature = "live")]
+mod connection;
 mod directory;
+#[cfg(feature = "live")]
+mod duration;
 mod extras;
 mod hashkv;
 mod inspect;
@@ -48,6 +52,9 @@ struct Flags {
     /// Show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
+    #[cfg(feature = "live")]
+    #[command(flatten)]
+    connection: connection::Connection,
 }
 
 /// Flags of every command, with the environment and the defaults filled in.
@@ -56,6 +63,8 @@ struct Global {
     write_out: WriteOut,
     audit_log: PathBuf,
     quiet: bool,
+    #[cfg(feature = "live")]
+    connection: connection::Connection,
 }
 
 impl Flags {
@@ -69,6 +78,8 @@ impl Flags {
             write_out: self.write_out.or_else(format).unwrap_or(WriteOut::Simple),
             audit_log: self.audit_log.unwrap_or_else(log),
             quiet: self.quiet,
+            #[cfg(feature = "live")]
+            connection: self.connection,
         }
     }
 }

@@ -64,9 +64,6 @@ pub(super) struct Restore {
     /// may be given several times
     #[arg(long, value_name = "DIR")]
     old_data_dir: Vec<PathBuf>,
-    /// Running members to ask for their revision
-    #[arg(long, value_name = "URL,..", value_delimiter = ',')]
-    endpoints: Vec<String>,
     /// Static-pod manifest of etcd that gives name, peer URLs and owner
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
@@ -117,7 +114,11 @@ pub(super) fn run(global: &Global, args: Restore) -> Outcome {
         },
         newest_revision: args.newest_revision,
         old_data_dirs: args.old_data_dir,
-        endpoints: args.endpoints,
+        #[cfg(feature = "live")]
+        running: match global.connection.is_given() {
+            true => Some(global.connection.settings()?),
+            false => None,
+        },
         manifest: args.manifest,
         skip_hash_check: args.skip_hash_check,
         accept_damaged: args.accept_damaged,

@@ -1,17 +1,45 @@
 //! The address of one member's client port, as `--endpoints` spells it.
 //!
-//! **Shape**: `http://HOST:PORT`, or `HOST:PORT` which means the same (as in etcdctl). HOST is a
-//! name, an IPv4 address or an IPv6 address in brackets.
+//! **Shape**: `http://HOST:PORT`, `https://HOST:PORT`, `unix://PATH`, `unixs://PATH`, or
+//! `HOST:PORT`, which is https where TLS flags are given and http elsewhere (etcd client/v3,
+//! internal/endpoint, `RequiresCredentials`, checked at 3.7.3). HOST is a name, an IPv4 address or
+//! an IPv6 address in brackets.
 //!
-//! **Errors**: [`Error::Tls`] for https, [`Error::Malformed`] for anything else.
+//! **Errors**: [`Cause::Malformed`].
 
-use super::Error;
+use super::{Cause, Error};
 
-/// An endpoint that can be asked over plain http.
+/// Whether connections to an endpoint use TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Never: the scheme is `http` or `unix`.
+    Plain,
+    /// Always: the scheme is `https` or `unixs`.
+    Tls,
+    /// Where TLS flags are given: there is no scheme.
+    AsFlagsSay,
+}
+
+/// Where an endpoint listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A name or address (an IPv6 address without its brackets), and a port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// From 1 to 65535.
+        port: u16,
+    },
+    /// A socket in the file system.
+    Unix(String),
+}
+
+/// An endpoint that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     given: String,
-    url: String,
+    security: Security,
+    place: Place,
 }
 
 impl Endpoint {
@@ -19,24 +47,34 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`Error::Tls`] when it is https, [`Error::Malformed`] when it has another scheme, a path, a
-    /// user, no port or odd characters.
+    /// [`Cause::Malformed`] when it has another scheme, a path, a user, no port or odd characters.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let malformed = |what| Err(Error::Malformed { what });
         let text = text.trim();
         // First of all: from here on the text may be shown.
         if text.contains('@') {
-            return malformed("it holds a user or password");
+            let what = "it holds a user or password (give those with --user)".to_owned();
+            return Err(Error::of("", Cause::Malformed { what }));
         }
+        let malformed = |what: &str| {
+            let what = format!("{:?} is no endpoint: {what}", text);
+            Err(Error::of("", Cause::Malformed { what }))
+        };
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return malformed("it holds blanks or control characters");
         }
-        let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
-        if scheme.eq_ignore_ascii_case("https") {
-            return Err(Error::Tls { endpoint: text.to_owned() });
-        }
-        if !scheme.eq_ignore_ascii_case("http") {
-            return malformed("its scheme is neither http nor https");
+        let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, r)| (Some(s), r));
+        let security = match scheme.map(str::to_ascii_lowercase).as_deref() {
+            None => Security::AsFlagsSay,
+            Some("http" | "unix") => Security::Plain,
+            Some("https" | "unixs") => Security::Tls,
+            Some(_) => return malformed("its scheme is not http, https, unix or unixs"),
+        };
+        if scheme.is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("unix")) {
+            if rest.is_empty() {
+                return malformed("it has no path");
+            }
+            let place = Place::Unix(rest.to_owned());
+            return Ok(Self { given: text.to_owned(), security, place });
         }
         let address = rest.strip_suffix('/').unwrap_or(rest);
         if address.contains(['/', '?', '#']) {
@@ -45,15 +83,15 @@ impl Endpoint {
         let Some((host, port)) = address.rsplit_once(':') else {
             return malformed("it has no port");
         };
-        if host.is_empty()
-            || (host.contains(':') && !(host.starts_with('[') && host.ends_with(']')))
-        {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if host.is_empty() || (host.contains(':') && bare.is_none()) {
             return malformed("its host is neither a name nor an address");
         }
-        if port.parse::<u16>().map_or(true, |port| port == 0) {
+        let Ok(port @ 1..) = port.parse::<u16>() else {
             return malformed("its port is not a number from 1 to 65535");
-        }
-        Ok(Self { given: text.to_owned(), url: format!("http://{address}") })
+        };
+        let place = Place::Tcp { host: bare.unwrap_or(host).to_owned(), port };
+        Ok(Self { given: text.to_owned(), security, place })
     }
 
     /// Returns the endpoint as it was given, without blanks around it.
@@ -62,10 +100,16 @@ impl Endpoint {
         &self.given
     }
 
-    /// Returns `http://HOST:PORT`.
+    /// Tells when connections use TLS.
     #[must_use]
-    pub fn url(&self) -> &str {
-        &self.url
+    pub fn security(&self) -> Security {
+        self.security
+    }
+
+    /// Returns where it listens.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 }
 
@@ -75,13 +119,18 @@ mod tests {
 
     #[test]
     fn reads_what_etcdctl_takes() {
-        for (given, url) in [
-            ("http://10.0.0.1:2379", "http://10.0.0.1:2379"),
-            ("10.0.0.1:2379", "http://10.0.0.1:2379"),
-            (" cp-1:2379/ ", "http://cp-1:2379"),
-            ("HTTP://[::1]:2379", "http://[::1]:2379"),
+        let tcp = |host: &str, port| Place::Tcp { host: host.into(), port };
+        for (given, security, place) in [
+            ("http://10.0.0.1:2379", Security::Plain, tcp("10.0.0.1", 2379)),
+            ("10.0.0.1:2379", Security::AsFlagsSay, tcp("10.0.0.1", 2379)),
+            (" cp-1:2379/ ", Security::AsFlagsSay, tcp("cp-1", 2379)),
+            ("HTTP://[::1]:2379", Security::Plain, tcp("::1", 2379)),
+            ("https://cp-1:2379", Security::Tls, tcp("cp-1", 2379)),
+            ("unix:///run/etcd.sock", Security::Plain, Place::Unix("/run/etcd.sock".into())),
+            ("unixs://etcd.sock:1", Security::Tls, Place::Unix("etcd.sock:1".into())),
         ] {
-            assert_eq!(Endpoint::parse(given).unwrap().url(), url);
+            let endpoint = Endpoint::parse(given).unwrap();
+            assert_eq!((endpoint.security(), endpoint.place()), (security, &place), "{given}");
         }
     }
 
@@ -95,15 +144,13 @@ mod tests {
             ("http://:2379", "host is neither"),
             ("::1:2379", "host is neither"),
             ("http://cp-1:2379/v3", "a path"),
-            ("unix:///run/etcd.sock", "scheme is neither"),
+            ("ftp://cp-1:21", "scheme is not"),
+            ("unix://", "no path"),
             ("http://cp 1:2379", "blanks"),
         ] {
             let error = Endpoint::parse(given).unwrap_err();
             assert!(error.to_string().contains(what), "{given}: {error}");
         }
-        let error = Endpoint::parse("https://cp-1:2379").unwrap_err();
-        assert!(matches!(&error, Error::Tls { .. }));
-        assert!(error.to_string().contains("TLS flags"));
     }
 
     #[test]

@@ -3,64 +3,27 @@
 //! Invariants:
 //!
 //! 1. Every wait has a limit, name resolution included.
-//! 2. One client an endpoint: a client with several endpoints would answer for any one of them.
-//! 3. Callers are synchronous; the runtime lives and ends inside a call.
+//! 2. One connection an endpoint: a client that balances would answer for any one of them.
+//! 3. Callers are synchronous; the runtime lives and ends inside a [`Cluster`].
+//! 4. A failure says at which endpoint and why ([`Cause`]), told apart as far as can be known.
+//! 5. A password is in no message and in no debug text.
 //!
-//! Plain http only for now. An https endpoint is refused by name, never tried without its
-//! certificates.
+//! [`Settings`] say where and as whom, [`Cluster`] asks, [`Stream`] is a snapshot that comes in.
 
+mod access;
+mod cluster;
+mod dial;
 mod endpoint;
-mod revision;
+mod error;
+mod settings;
+mod stream;
+mod tls;
 
-pub use endpoint::Endpoint;
-pub use revision::{Answer, highest_revision};
-
-use std::time::Duration;
-
-/// Why an endpoint gave no answer, or why none was asked.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// There was no endpoint to ask.
-    #[error("no endpoints were given")]
-    NoEndpoints,
-    /// The text is not an endpoint; it is not repeated, since it may hold a password.
-    #[error("an endpoint is not of the form http://HOST:PORT: {what}")]
-    Malformed {
-        /// What is wrong, as a clause.
-        what: &'static str,
-    },
-    /// The endpoint wants TLS.
-    #[error("{endpoint} is https, and TLS flags (--cacert, --cert, --key) are not there yet")]
-    Tls {
-        /// The endpoint as it was given.
-        endpoint: String,
-    },
-    /// Nothing answered in time.
-    #[error("{endpoint} did not answer within {} ms", .after.as_millis())]
-    Timeout {
-        /// The endpoint as it was given.
-        endpoint: String,
-        /// The limit that passed.
-        after: Duration,
-    },
-    /// No connection could be made, or it broke.
-    #[error("{endpoint} cannot be reached: {what}")]
-    Unreachable {
-        /// The endpoint as it was given.
-        endpoint: String,
-        /// The causes, outermost first.
-        what: String,
-    },
-    /// The member answered with an error.
-    #[error("{endpoint} answered with an error: {what}")]
-    Answer {
-        /// The endpoint as it was given.
-        endpoint: String,
-        /// The member's own words.
-        what: String,
-    },
-    /// The runtime that drives connections did not start.
-    #[error("cannot start the connection runtime: {0}")]
-    Runtime(#[source] std::io::Error),
-}
+pub use access::Access;
+pub use cluster::{
+    Alarm, AlarmKind, Alarms, Answers, Cluster, HashKv, Header, Member, Members, Read, Status,
+};
+pub use endpoint::{Endpoint, Place, Security};
+pub use error::{Cause, Certificate, Error, Problem, Side};
+pub use settings::{Credentials, Settings, Tls};
+pub use stream::{Piece, Stream};

@@ -18,6 +18,8 @@ pub mod holder;
 pub mod inspect;
 pub mod new_file;
 pub mod progress;
+#[cfg(feature = "live")]
+pub mod reach;
 pub mod restore;
 pub mod rewrite;
 pub mod save;

@@ -508,7 +508,7 @@ fn tokens_and_names_follow_the_rules() {
         dry(flags).expect(2, &[word]);
     }
     if cfg!(not(feature = "live")) {
-        dry("--endpoints http://127.0.0.1:2379").expect(2, &["--newest-revision instead"]);
+        dry("--endpoints http://127.0.0.1:2379").expect(2, &["unexpected argument '--endpoints'"]);
     }
     let nobody = Sandbox::with(&plain().clear("members").snapshot());
     let ran = nobody.run(RESTORE).expect(7, &["names no member", "--initial-advertise-peer-urls"]);

@@ -37,7 +37,8 @@ pub(super) fn collect(
     for dir in &options.old_data_dirs {
         all.push(old_data::evidence(dir, progress, warnings)?);
     }
-    all.extend(live(&options.endpoints, warnings)?);
+    #[cfg(feature = "live")]
+    all.extend(live(options.running.as_ref(), warnings)?);
     Ok(all)
 }
 
@@ -81,40 +82,31 @@ fn beside(snapshot: &Path, examined: &Examined, warnings: &mut Vec<String>) -> E
 }
 
 #[cfg(feature = "live")]
-fn live(endpoints: &[String], warnings: &mut Vec<String>) -> Result<Vec<Evidence>, Error> {
-    use crate::ops::ExitCode;
+fn live(
+    running: Option<&crate::live::Settings>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Evidence>, Error> {
+    use crate::live::Cluster;
+    use crate::ops::reach;
 
-    if endpoints.is_empty() {
-        return Ok(Vec::new());
-    }
-    let timeout = std::time::Duration::from_secs(5);
-    let answers = crate::live::highest_revision(endpoints, timeout)
-        .map_err(|error| Error::new(ExitCode::Unreachable, error.to_string()))?;
+    let Some(settings) = running else { return Ok(Vec::new()) };
+    let answers = Cluster::open(settings.clone())?.statuses();
     // Asked for and not had is not the same as not asked for.
     if answers.iter().all(|(_, answer)| answer.is_err()) {
-        let tls =
-            answers.iter().any(|(_, answer)| matches!(answer, Err(crate::live::Error::Tls { .. })));
-        let code = if tls { ExitCode::Tls } else { ExitCode::Unreachable };
-        let all = answers.iter().filter_map(|(_, answer)| answer.as_ref().err());
-        let all: Vec<_> = all.map(ToString::to_string).collect();
+        let errors: Vec<_> =
+            answers.iter().filter_map(|(_, answer)| answer.as_ref().err()).collect();
+        let code =
+            errors.first().map_or(crate::ops::ExitCode::Unreachable, |e| reach::code(&e.cause));
+        let all: Vec<_> = errors.iter().map(ToString::to_string).collect();
         return Err(Error::new(code, format!("no revision from --endpoints: {}", all.join("; ")))
             .hint("leave --endpoints out, and give what is known with --newest-revision"));
     }
     let evidence = answers.into_iter().map(|(source, answer)| match answer {
-        Ok(revision) => Evidence { source, revision: Some(revision), note: None },
+        Ok(status) => Evidence { source, revision: Some(status.header.revision), note: None },
         Err(error) => {
             warnings.push(format!("no revision from a running member: {error}"));
             Evidence { source, revision: None, note: Some(error.to_string()) }
         }
     });
     Ok(evidence.collect())
-}
-
-#[cfg(not(feature = "live"))]
-fn live(endpoints: &[String], _: &mut Vec<String>) -> Result<Vec<Evidence>, Error> {
-    if endpoints.is_empty() {
-        return Ok(Vec::new());
-    }
-    Err(Error::usage("this build cannot ask running members (feature `live` is off)")
-        .hint("give --newest-revision instead"))
 }

@@ -58,8 +58,9 @@ pub struct Options {
     pub newest_revision: Option<i64>,
     /// Data directories of dead members, which tell what they served.
     pub old_data_dirs: Vec<PathBuf>,
-    /// Members to ask for their revision.
-    pub endpoints: Vec<String>,
+    /// Running members to ask for their revision.
+    #[cfg(feature = "live")]
+    pub running: Option<crate::live::Settings>,
     /// Static-pod manifest that gives name, peer URLs and owner.
     pub manifest: Option<PathBuf>,
     /// A full check stands in for a trailer that is not there.

@@ -1,0 +1,491 @@
+//! Questions to the members of a cluster.
+//!
+//! A question goes to every endpoint at once, and each has its own limit; or to one endpoint after
+//! the other until one answers.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etcd_client::{AlarmAction, AlarmType, Channel, Client, GetOptions, ResponseHeader};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Mutex;
+
+use super::dial::{self, Dialer};
+use super::{Cause, Credentials, Endpoint, Error, Settings, tls};
+
+/// One answer an endpoint, in the order given, under the text given.
+pub type Answers<T> = Vec<(String, Result<T, Error>)>;
+
+/// What stands at the head of every answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// Cluster id.
+    pub cluster_id: u64,
+    /// Id of the member that answered.
+    pub member_id: u64,
+    /// Its revision then; 0 where the answer does not say.
+    pub revision: i64,
+    /// Its raft term then.
+    pub raft_term: u64,
+}
+
+/// What a member says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Who answered.
+    pub header: Header,
+    /// Version of its program.
+    pub version: String,
+    /// Bytes of its database file.
+    pub db_size: i64,
+    /// Bytes of it that are in use.
+    pub db_size_in_use: i64,
+    /// Limit of the file in bytes; 0 before etcd 3.6, which does not say.
+    pub db_size_quota: i64,
+    /// Id of the leader that it knows, 0 for none.
+    pub leader: u64,
+    /// Raft index that it knows to be committed.
+    pub raft_index: u64,
+    /// Raft term.
+    pub raft_term: u64,
+    /// Raft index up to which it has applied.
+    pub raft_applied_index: u64,
+    /// Alarms and troubles in its own words.
+    pub errors: Vec<String>,
+    /// Whether it is a learner.
+    pub is_learner: bool,
+    /// Storage version; empty before etcd 3.6.
+    pub storage_version: String,
+    /// Whether a downgrade is under way, and to which version.
+    pub downgrade: Option<(bool, String)>,
+}
+
+/// A member's answer to a HashKV request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashKv {
+    /// Who answered.
+    pub header: Header,
+    /// The hash.
+    pub hash: u32,
+    /// Revision that was hashed; 0 before etcd 3.6, which does not say.
+    pub hash_revision: i64,
+    /// Compaction revision that the hash was made with; -1 before the first compaction.
+    pub compact_revision: i64,
+}
+
+/// A read that went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Who answered.
+    pub header: Header,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// The members as one of them knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Who answered.
+    pub header: Header,
+    /// In the order of the answer.
+    pub members: Vec<Member>,
+}
+
+/// One member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Id.
+    pub id: u64,
+    /// Name; empty before its first start.
+    pub name: String,
+    /// Where members reach it.
+    pub peer_urls: Vec<String>,
+    /// Where clients reach it; empty before its first start.
+    pub client_urls: Vec<String>,
+    /// Whether it is a learner.
+    pub is_learner: bool,
+}
+
+/// The alarms that are raised.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alarms {
+    /// Who answered.
+    pub header: Header,
+    /// In the order of the answer.
+    pub alarms: Vec<Alarm>,
+}
+
+/// One alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// Whose it is.
+    pub member_id: u64,
+    /// Which.
+    pub kind: AlarmKind,
+}
+
+/// Which alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// No type was given when it was raised.
+    None,
+    /// The database has reached its quota.
+    NoSpace,
+    /// Members hold different data.
+    Corrupt,
+}
+
+impl AlarmKind {
+    /// Returns etcd's word: `NONE`, `NOSPACE` or `CORRUPT`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::NoSpace => "NOSPACE",
+            Self::Corrupt => "CORRUPT",
+        }
+    }
+}
+
+/// Connections to the members of a cluster, made when they are needed and kept.
+pub struct Cluster {
+    runtime: Option<Runtime>,
+    settings: Settings,
+    dialer: Arc<Dialer>,
+    targets: Vec<Arc<Target>>,
+}
+
+/// One endpoint, and the client where one is connected.
+pub(super) struct Target {
+    pub(super) endpoint: Endpoint,
+    client: Mutex<Option<Client>>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Dropping it would wait for a name resolution that is still under way, however long.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Cluster {
+    /// Reads the endpoints and the certificates; connects to nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::NoEndpoints`], [`Cause::Malformed`], [`Cause::Material`] or [`Cause::Runtime`].
+    pub fn open(settings: Settings) -> Result<Self, Error> {
+        if settings.endpoints.is_empty() {
+            return Err(Error::of("", Cause::NoEndpoints));
+        }
+        let targets = targets(&settings.endpoints)?;
+        let dialer = Dialer {
+            tls: Some(tls::material(&settings.tls)?),
+            tls_wanted: settings.tls.is_wanted(),
+            timeout: settings.dial_timeout,
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(|error| Error::of("", Cause::Runtime { what: error.to_string() }))?;
+        Ok(Self { runtime: Some(runtime), settings, dialer: Arc::new(dialer), targets })
+    }
+
+    /// Returns the endpoints that are asked.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<&str> {
+        self.targets.iter().map(|target| target.endpoint.given()).collect()
+    }
+
+    /// Returns how it connects.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Asks from now on every member that the cluster has (`--cluster`), at the first of each
+    /// one's client URLs... all of them, as etcdctl does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::members`].
+    pub fn discover(&mut self) -> Result<(), Error> {
+        let members = self.members()?;
+        let urls: Vec<String> =
+            members.members.into_iter().flat_map(|member| member.client_urls).collect();
+        if urls.is_empty() {
+            return Err(Error::of("", Cause::NoEndpoints));
+        }
+        self.targets = targets(&urls)?;
+        Ok(())
+    }
+
+    /// Asks every endpoint for its status.
+    #[must_use]
+    pub fn statuses(&self) -> Answers<Status> {
+        self.each(|mut client| async move {
+            let answer = client.status().await?;
+            Ok(Status {
+                header: header(answer.header()),
+                version: answer.version().to_owned(),
+                db_size: answer.db_size(),
+                db_size_in_use: answer.raft_used_db_size(),
+                db_size_quota: answer.db_size_quota(),
+                leader: answer.leader(),
+                raft_index: answer.raft_index(),
+                raft_term: answer.raft_term(),
+                raft_applied_index: answer.raft_applied_index(),
+                errors: answer.errors().to_vec(),
+                is_learner: answer.is_learner(),
+                storage_version: answer.storage_version().to_owned(),
+                downgrade: answer
+                    .downgrade_info()
+                    .map(|info| (info.enabled(), info.target_version().to_owned())),
+            })
+        })
+    }
+
+    /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
+    #[must_use]
+    pub fn hash_kvs(&self, revision: i64) -> Answers<HashKv> {
+        self.each(move |mut client| async move {
+            let answer = client.hash_kv(revision).await?;
+            Ok(HashKv {
+                header: header(answer.header()),
+                hash: answer.hash(),
+                hash_revision: answer.hash_revision(),
+                compact_revision: answer.compact_version(),
+            })
+        })
+    }
+
+    /// Reads one key through every endpoint; a linearizable read needs a leader and a majority.
+    ///
+    /// The key is `health`, as etcdctl reads it; whether it is there does not matter.
+    #[must_use]
+    pub fn reads(&self, linearizable: bool) -> Answers<Read> {
+        self.each(move |client| read(client, linearizable))
+    }
+
+    /// Reads one key through the first endpoint that answers: its revision is one that every
+    /// write acknowledged before has reached.
+    ///
+    /// # Errors
+    ///
+    /// The last endpoint's, or the first that no other endpoint can mend ([`Cause::NotPermitted`]
+    /// and [`Cause::NotAuthenticated`]).
+    pub fn linearizable_read(&self) -> Result<(String, Read), Error> {
+        self.first(|client| read(client, true))
+    }
+
+    /// Asks the first endpoint that answers for the members.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::linearizable_read`].
+    pub fn members(&self) -> Result<Members, Error> {
+        let (_, members) = self.first(|mut client| async move {
+            let answer = client.member_list().await?;
+            let members = answer.members().iter().map(|member| Member {
+                id: member.id(),
+                name: member.name().to_owned(),
+                peer_urls: member.peer_urls().to_vec(),
+                client_urls: member.client_urls().to_vec(),
+                is_learner: member.is_learner(),
+            });
+            Ok(Members { header: header(answer.header()), members: members.collect() })
+        })?;
+        Ok(members)
+    }
+
+    /// Asks the first endpoint that answers for the alarms.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::linearizable_read`].
+    pub fn alarms(&self) -> Result<Alarms, Error> {
+        let (_, alarms) = self.first(|mut client| async move {
+            let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
+            let alarms = answer.alarms().iter().map(|alarm| Alarm {
+                member_id: alarm.member_id(),
+                kind: match alarm.alarm() {
+                    AlarmType::None => AlarmKind::None,
+                    AlarmType::Nospace => AlarmKind::NoSpace,
+                    AlarmType::Corrupt => AlarmKind::Corrupt,
+                },
+            });
+            Ok(Alarms { header: header(answer.header()), alarms: alarms.collect() })
+        })?;
+        Ok(alarms)
+    }
+
+    /// Asks every endpoint at once, each within the limit for a question.
+    pub(super) fn each<T, F>(
+        &self,
+        ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
+    ) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
+        let names = self.targets.iter().map(|target| target.endpoint.given().to_owned());
+        let answers = self.block_on(async {
+            let tasks: Vec<_> = self
+                .targets
+                .iter()
+                .map(|target| tokio::spawn(self.ask(target, ask.clone())))
+                .collect();
+            let mut answers = Vec::with_capacity(tasks.len());
+            for (task, target) in tasks.into_iter().zip(&self.targets) {
+                answers.push(task.await.unwrap_or_else(|error| {
+                    let cause = Cause::Runtime { what: error.to_string() };
+                    Err(Error::of(target.endpoint.given(), cause))
+                }));
+            }
+            answers
+        });
+        names.zip(answers).collect()
+    }
+
+    /// Asks one endpoint after the other until one answers.
+    pub(super) fn first<T, F>(
+        &self,
+        ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<(String, T), Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
+        let mut last = Error::of("", Cause::NoEndpoints);
+        for target in &self.targets {
+            match self.block_on(self.ask(target, ask.clone())) {
+                Ok(answer) => return Ok((target.endpoint.given().to_owned(), answer)),
+                Err(error) => {
+                    let final_word = matches!(
+                        error.cause,
+                        Cause::NotPermitted { .. } | Cause::NotAuthenticated { .. }
+                    );
+                    if final_word {
+                        return Err(error);
+                    }
+                    last = error;
+                }
+            }
+        }
+        Err(last)
+    }
+
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        // The runtime is there until drop.
+        match &self.runtime {
+            Some(runtime) => runtime.block_on(future),
+            None => unreachable!("a cluster is asked while it is dropped"),
+        }
+    }
+
+    pub(super) fn target(&self, endpoint: &str) -> Option<&Arc<Target>> {
+        self.targets.iter().find(|target| target.endpoint.given() == endpoint)
+    }
+
+    /// Asks one endpoint within the limit for a question, the connection included.
+    fn ask<T, F>(
+        &self,
+        target: &Arc<Target>,
+        ask: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send + 'static
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
+        let limit = self.settings.command_timeout;
+        let (target, dialer, user) =
+            (target.clone(), self.dialer.clone(), self.settings.user.clone());
+        async move {
+            let failed = |cause| Error::of(target.endpoint.given(), cause);
+            let answer = async {
+                let client = target.client(&dialer, user.as_ref()).await?;
+                ask(client).await.map_err(|error| failed(dial::cause(&error)))
+            };
+            let late = Cause::Timeout { after: limit, doing: "waiting for its answer" };
+            tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(failed(late)))
+        }
+    }
+
+    /// Returns a connected client for a stream, which has limits of its own.
+    pub(super) fn client(&self, target: &Target) -> Result<Client, Error> {
+        let limit = self.settings.command_timeout;
+        let late = Cause::Timeout { after: limit, doing: "connecting" };
+        self.block_on(async {
+            let client = target.client(&self.dialer, self.settings.user.as_ref());
+            let late = Err(Error::of(target.endpoint.given(), late));
+            tokio::time::timeout(limit, client).await.unwrap_or(late)
+        })
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(task);
+        }
+    }
+}
+
+impl Target {
+    async fn client(
+        &self,
+        dialer: &Arc<Dialer>,
+        user: Option<&Credentials>,
+    ) -> Result<Client, Error> {
+        let mut kept = self.client.lock().await;
+        if let Some(client) = &*kept {
+            return Ok(client.clone());
+        }
+        let failed = |error| Error::of(self.endpoint.given(), dial::cause(&error));
+        let channel = Channel::Tonic(dialer.channel(&self.endpoint).await?);
+        let mut client = Client::from_channel(channel, None).await.map_err(failed)?;
+        if let Some(user) = user {
+            let login = Some((user.name.clone(), user.password.clone()));
+            match client.update_user(login).await {
+                Ok(()) => {}
+                Err(error) if is_auth_off(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        *kept = Some(client.clone());
+        Ok(client)
+    }
+}
+
+/// Tells whether a member answered that it knows no users, which is fine, as in etcdctl.
+fn is_auth_off(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status)
+        if status.message().contains("authentication is not enabled"))
+}
+
+fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {
+    let parsed = endpoints.iter().map(|given| {
+        let endpoint = Endpoint::parse(given)?;
+        Ok(Arc::new(Target { endpoint, client: Mutex::new(None) }))
+    });
+    parsed.collect()
+}
+
+async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
+    let began = Instant::now();
+    let options = GetOptions::new().with_limit(1);
+    let options = if linearizable { options } else { options.with_serializable() };
+    let answer = client.get("health", Some(options)).await?;
+    Ok(Read { header: header(answer.header()), took: began.elapsed() })
+}
+
+pub(super) fn header(header: Option<&ResponseHeader>) -> Header {
+    header.map_or_else(Header::default, |header| Header {
+        cluster_id: header.cluster_id(),
+        member_id: header.member_id(),
+        revision: header.revision(),
+        raft_term: header.raft_term(),
+    })
+}

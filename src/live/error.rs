@@ -1,0 +1,231 @@
+//! Why a member gave no answer, told apart.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What went wrong, and at which endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The endpoint as it was given; empty where the trouble is none of an endpoint's.
+    pub endpoint: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl Error {
+    /// Makes an error of an endpoint.
+    #[must_use]
+    pub fn of(endpoint: &str, cause: Cause) -> Self {
+        Self { endpoint: endpoint.to_owned(), cause }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.endpoint.as_str() {
+            "" => self.cause.fmt(f),
+            endpoint => write!(f, "{endpoint}: {}", self.cause),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Why a member gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// No endpoint was given.
+    #[error("no endpoints were given")]
+    NoEndpoints,
+    /// A text is no endpoint.
+    #[error("{what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
+    },
+    /// A certificate or key of ours cannot be used.
+    #[error("cannot use {path}: {what}")]
+    Material {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The runtime that drives connections did not start.
+    #[error("cannot start the connection runtime: {what}")]
+    Runtime {
+        /// What the system said.
+        what: String,
+    },
+    /// The host has no address.
+    #[error("the name {host} cannot be resolved: {what}")]
+    NameNotResolved {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        what: String,
+    },
+    /// Nobody listens there.
+    #[error("connection refused: nothing listens on that port")]
+    Refused,
+    /// No way there, or the connection could not be made for another reason of the system's.
+    #[error("cannot be reached: {what}")]
+    Unreachable {
+        /// What the system said.
+        what: String,
+    },
+    /// A limit passed.
+    #[error("no answer within {} while {doing}", seconds(.after))]
+    Timeout {
+        /// The limit.
+        after: Duration,
+        /// What was under way, as `connecting`.
+        doing: &'static str,
+    },
+    /// The connection broke.
+    #[error("the connection broke: {what}")]
+    Broken {
+        /// How.
+        what: String,
+    },
+    /// It is a port for other members.
+    #[error("that is the member's peer port, not its client port")]
+    PeerPort,
+    /// Something else answers there.
+    #[error("what answers there is not etcd's client port: {what}")]
+    NotEtcd {
+        /// What it is, as far as can be told.
+        what: String,
+    },
+    /// The endpoint was given as http and wants TLS.
+    #[error("the server speaks TLS, and the endpoint was asked in plain http")]
+    WantsTls,
+    /// The endpoint was given as https and speaks plain http.
+    #[error("the server speaks plain http, and the endpoint was asked over TLS")]
+    WantsPlain,
+    /// A certificate, theirs or ours, is not accepted.
+    #[error("{0}")]
+    Certificate(Box<Certificate>),
+    /// TLS failed for a reason that is no certificate's.
+    #[error("TLS failed: {what}")]
+    Tls {
+        /// How.
+        what: String,
+    },
+    /// Authentication is on, and the member does not know who asks.
+    #[error("not authenticated: {what}")]
+    NotAuthenticated {
+        /// The member's words.
+        what: String,
+    },
+    /// The user may not do that.
+    #[error("not permitted: {what}")]
+    NotPermitted {
+        /// The member's words.
+        what: String,
+    },
+    /// The member answered with another error.
+    #[error("{what}")]
+    Answer {
+        /// Number of the gRPC code.
+        code: i32,
+        /// The member's words.
+        what: String,
+    },
+}
+
+fn seconds(after: &Duration) -> String {
+    match after.subsec_millis() {
+        0 => format!("{} s", after.as_secs()),
+        _ => format!("{} ms", after.as_millis()),
+    }
+}
+
+/// Whose certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The member's.
+    Server,
+    /// Ours.
+    Client,
+}
+
+/// A certificate that was not accepted, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Whose.
+    pub side: Side,
+    /// Why it was not accepted.
+    pub problem: Problem,
+    /// Its subject; empty when not known.
+    pub subject: String,
+    /// Who signed it.
+    pub issuer: String,
+    /// Names and addresses that it is made for.
+    pub names: Vec<String>,
+    /// From when, as RFC 3339.
+    pub not_before: String,
+    /// Until when, as RFC 3339.
+    pub not_after: String,
+    /// The file, when it is ours.
+    pub file: String,
+}
+
+/// Why a certificate is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// No authority that is trusted signed it.
+    UnknownAuthority,
+    /// Its time is over.
+    Expired,
+    /// Its time has not come.
+    NotYetValid,
+    /// It is made for other names than this one.
+    WrongName {
+        /// The name or address that was wanted.
+        wanted: String,
+    },
+    /// It is not made for this use.
+    WrongPurpose,
+    /// The server wants one and there is none.
+    Missing,
+    /// The server refused ours and said no more than this.
+    Refused {
+        /// The alert.
+        alert: String,
+    },
+    /// Anything else.
+    Other {
+        /// The checker's words.
+        what: String,
+    },
+}
+
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = match self.side {
+            Side::Server => "the server's certificate",
+            Side::Client => "our certificate",
+        };
+        match &self.problem {
+            Problem::UnknownAuthority => {
+                write!(f, "{whose} was not signed by an authority that is trusted")?;
+            }
+            Problem::Expired => write!(f, "{whose} expired on {}", self.not_after)?,
+            Problem::NotYetValid => write!(f, "{whose} is valid only from {}", self.not_before)?,
+            Problem::WrongName { wanted } => {
+                write!(f, "{whose} is not for {wanted}, but for {}", self.names.join(", "))?;
+            }
+            Problem::WrongPurpose => write!(f, "{whose} is not made for this use")?,
+            Problem::Missing => write!(f, "the server wants a client certificate")?,
+            Problem::Refused { alert } => write!(f, "the server refused {whose}: {alert}")?,
+            Problem::Other { what } => write!(f, "{whose} is not accepted: {what}")?,
+        }
+        if !self.subject.is_empty() {
+            write!(f, " (subject {}, issuer {})", self.subject, self.issuer)?;
+        }
+        Ok(())
+    }
+}

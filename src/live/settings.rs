@@ -1,0 +1,70 @@
+//! Where the members are, as whom to ask, and how long to wait.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How to reach a cluster; the defaults are etcdctl's (etcdctl/ctlv3/ctl.go, checked at 3.7.3).
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Endpoints as `--endpoints` spells them.
+    pub endpoints: Vec<String>,
+    /// Certificates.
+    pub tls: Tls,
+    /// Who asks; `None` where authentication is off, or a client certificate says it.
+    pub user: Option<Credentials>,
+    /// Limit for one connection, name resolution and TLS included.
+    pub dial_timeout: Duration,
+    /// Limit for one question to one member, the connection included.
+    pub command_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            endpoints: vec!["127.0.0.1:2379".to_owned()],
+            tls: Tls::default(),
+            user: None,
+            dial_timeout: Duration::from_secs(2),
+            command_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Certificates, as PEM files.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// Authorities that members' certificates must come from; `None`: those of the system.
+    pub cacert: Option<PathBuf>,
+    /// The certificate to show.
+    pub cert: Option<PathBuf>,
+    /// Its key: PKCS#8, PKCS#1 or SEC1.
+    pub key: Option<PathBuf>,
+    /// Take any certificate of a member.
+    pub insecure_skip_verify: bool,
+    /// Endpoints without a scheme use TLS even where no file is named.
+    pub required: bool,
+}
+
+impl Tls {
+    /// Tells whether endpoints without a scheme use TLS.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.required || self.cacert.is_some() || self.cert.is_some() || self.key.is_some()
+    }
+}
+
+/// A user's name and password; the password shows nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Name.
+    pub name: String,
+    /// Password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("name", &self.name).finish_non_exhaustive()
+    }
+}
