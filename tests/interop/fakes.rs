@@ -12,6 +12,9 @@ use crate::fake_etcd::{FakeEtcd, Member};
 use crate::programs::{bounded, real, until};
 use crate::support::{Ran, Sandbox};
 
+/// Longest run of one etcdctl.
+const RUN: Duration = Duration::from_secs(30);
+
 #[test]
 fn a_cluster_with_tls_and_auth_answers_etcdctl() {
     let Some(real) = real() else { return };
@@ -49,15 +52,21 @@ fn a_cluster_with_tls_and_auth_answers_etcdctl() {
             cluster.ctl(&["get", &key, "--print-value-only"]).expect(0, &[&value]);
         }
 
+        // Without a token the certificate's common name is the user.
+        let named = cluster.certs().issue("app", &Issue::client("app"));
+        let flags = cluster.certs().flags_of(&named);
+        let words: Vec<&str> = flags.split(' ').collect();
+        let endpoint = ["--endpoints", &cluster.direct(0), "get", "/app/y"];
+        let ctl = format!("etcdctl-{version}");
+        let ask = |words: &[&str]| bounded(real.program(&ctl).args(words).args(endpoint), RUN);
+        ask(&words).expect(0, &["z"]);
+        let stranger = cluster.ctl_as(None, version, &cluster.direct(0), &["get", "/app/y"]);
+        stranger.expect(1, &["permission denied"]);
+
         let old = cluster.certs().issue("old", &Issue::client("app").expired());
         let flags = cluster.certs().flags_of(&old);
         let words: Vec<&str> = flags.split(' ').collect();
-        let endpoint = ["--endpoints", &cluster.direct(0), "--command-timeout=3s", "get", "/app/y"];
-        let refused = bounded(
-            real.program(&format!("etcdctl-{version}")).args(&words).args(endpoint),
-            Duration::from_secs(30),
-        );
-        refused.expect(1, &["deadline exceeded"]);
+        ask(&[&words[..], &["--command-timeout=3s"]].concat()).expect(1, &["deadline exceeded"]);
     }
 }
 
