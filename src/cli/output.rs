@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
 use serde_json::{Value, json};
 
+#[cfg(feature = "live")]
+use super::etcdctl::Printed;
 use crate::format::finding::{Finding, Findings, Severity, bucket_text, bytes_text};
 use crate::ops::Error;
 
@@ -55,6 +57,16 @@ pub(super) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_FULL_CONDENSED);
     table
+}
+
+/// Prints what is meant for stdout and stderr, errors first; nobody is left to tell when those
+/// cannot be written.
+#[cfg(feature = "live")]
+pub(super) fn print(printed: &Printed) -> io::Result<()> {
+    let _ = io::stderr().lock().write_all(printed.stderr.as_bytes());
+    let mut out = io::stdout().lock();
+    out.write_all(printed.stdout.as_bytes())?;
+    out.flush()
 }
 
 /// Prints lines to stdout.
