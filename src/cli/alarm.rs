@@ -14,7 +14,7 @@ pub(super) enum Command {
 
 pub(super) fn run(global: &Global, command: &Command) -> Outcome {
     let Command::List = command;
-    let cluster = global.connection.open()?;
+    let cluster = global.cluster()?;
     let alarms = cluster.alarms()?;
     if global.program == Program::Etcdctl && global.write_out == WriteOut::Table {
         return Err(Error::usage("table not supported as output format").into());

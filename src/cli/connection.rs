@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::duration;
-use crate::live::{Cluster, Credentials, Settings, Tls};
+use crate::live::{Credentials, Settings, Tls};
 use crate::ops::Error;
 
 /// Heading of these flags in every help text.
@@ -69,19 +69,6 @@ impl Connection {
     /// Tells whether every member that the cluster has is to be asked.
     pub(super) fn whole_cluster(&self) -> bool {
         self.cluster.unwrap_or(false)
-    }
-
-    /// Opens the connections; with `--cluster`, to every member that the cluster has.
-    ///
-    /// # Errors
-    ///
-    /// As [`Connection::settings`], [`Cluster::open`] and [`Cluster::discover`].
-    pub(super) fn open(&self) -> Result<Cluster, Error> {
-        let mut cluster = Cluster::open(self.settings()?)?;
-        if self.whole_cluster() {
-            cluster.discover()?;
-        }
-        Ok(cluster)
     }
 
     /// Fills in the environment and the defaults.

@@ -27,7 +27,7 @@ pub(super) enum Command {
 }
 
 pub(super) fn run(global: &Global, command: &Command) -> Outcome {
-    let cluster = global.connection.open()?;
+    let cluster = global.cluster()?;
     let format = global.format();
     match command {
         Command::Status => {

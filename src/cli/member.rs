@@ -26,7 +26,7 @@ pub(super) enum Consistency {
 
 pub(super) fn run(global: &Global, command: &Command) -> Outcome {
     let Command::List { consistency } = command;
-    let cluster = global.connection.open()?;
+    let cluster = global.cluster()?;
     let members = match consistency {
         Consistency::Linearizable => cluster.members_linearizable()?,
         Consistency::Serializable => cluster.members()?,

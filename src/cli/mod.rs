@@ -33,6 +33,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+#[cfg(feature = "live")]
+use crate::live::Cluster;
 use crate::ops::{Error, ExitCode, audit};
 pub use output::WriteOut;
 
@@ -108,6 +110,28 @@ impl Global {
     fn format(&self) -> etcdctl::Format {
         etcdctl::Format { write_out: self.write_out, is_hex: self.is_hex }
     }
+
+    /// Opens the connections, with `--cluster` to every member that the cluster has.
+    fn cluster(&self) -> Result<Cluster, Error> {
+        let is_linked = self.program.is_linked();
+        let opened = self.connection.settings().and_then(|settings| Ok(Cluster::open(settings)?));
+        let mut cluster = opened.map_err(|mut error| {
+            if is_linked {
+                // etcdctl takes whatever stops it before it connects for bad arguments.
+                error.code = ExitCode::Usage;
+            }
+            error
+        })?;
+        if self.connection.whole_cluster() {
+            cluster.discover().map_err(|error| {
+                let mut error = Error::from(error);
+                let what = "failed to fetch endpoints from etcd cluster member list";
+                error.message = format!("{what}: {}", error.message);
+                error
+            })?;
+        }
+        Ok(cluster)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -153,6 +177,10 @@ enum Command {
 /// Runs a command line; returns what to exit with.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    let program = linked::Program::of(words.first());
+    if program.is_linked() {
+        return linked::run(program, &words);
+    }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         // Help and version are answers, not errors.
@@ -169,24 +197,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             return ExitCode::Usage.number();
         }
     };
-    let global = cli.flags.resolve(linked::Program::Etcdkit);
+    let global = cli.flags.resolve(program);
     let write_out = global.write_out;
-    let outcome = match cli.command {
-        Command::Snapshot(command) => snapshot::run(&global, command),
-        Command::Hashkv(args) => hashkv::run(&global, &args),
-        Command::Defrag(args) => rewrite::run_defrag(&global, args),
-        #[cfg(feature = "live")]
-        Command::Endpoint(command) => endpoint::run(&global, &command),
-        #[cfg(feature = "live")]
-        Command::Member(command) => member::run(&global, &command),
-        #[cfg(feature = "live")]
-        Command::Alarm(command) => alarm::run(&global, &command),
-        Command::Demo => extras::demo(&global),
-        Command::Version => extras::version(&global),
-        Command::Completions { shell } => extras::completions(shell, Cli::command()),
-        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
-    };
-    match outcome {
+    match dispatch(cli.command, &global) {
         Ok(code) => code.number(),
         Err(Failure::Pipe) => ExitCode::Ok.number(),
         Err(Failure::Output(error)) => {
@@ -197,6 +210,24 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             output::print_error(&error, write_out);
             error.code.number()
         }
+    }
+}
+
+fn dispatch(command: Command, global: &Global) -> Outcome {
+    match command {
+        Command::Snapshot(command) => snapshot::run(global, command),
+        Command::Hashkv(args) => hashkv::run(global, &args),
+        Command::Defrag(args) => rewrite::run_defrag(global, args),
+        #[cfg(feature = "live")]
+        Command::Endpoint(command) => endpoint::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Member(command) => member::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Alarm(command) => alarm::run(global, &command),
+        Command::Demo => extras::demo(global),
+        Command::Version => extras::version(global),
+        Command::Completions { shell } => extras::completions(shell, Cli::command()),
+        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
     }
 }
 

@@ -80,11 +80,22 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
     terminal.clear();
     let report = status::report(&examined)?;
     match global.write_out {
+        WriteOut::Json if global.program.is_linked() => {
+            let keys = ["hash", "revision", "totalKey", "totalSize", "version"];
+            let figures = keys.iter().map(|key| ((*key).to_owned(), report[*key].clone()));
+            output::print_json(&Value::Object(figures.collect()))?;
+        }
         WriteOut::Json => output::print_json(&report)?,
         WriteOut::Fields => {
             let (etcdutls, ours) = fields(&report);
             output::print_lines(&etcdutls)?;
-            output::print_fields(&ours)?;
+            if !global.program.is_linked() {
+                output::print_fields(&ours)?;
+            }
+        }
+        WriteOut::Table if global.program.is_linked() => {
+            let columns = ["hash", "revision", "total keys", "total size", "version"];
+            output::print_text(&etcdctl::table(&columns, &[figures(&report)]))?;
         }
         WriteOut::Simple => output::print_lines(&[figures(&report).join(", ")])?,
         WriteOut::Table => {
