@@ -2,7 +2,7 @@
 //! them.
 //!
 //! ```ignore
-//! let certs = Certs::new(); // etcd/ca.crt, etcd/server.{crt,key}, etcd/healthcheck-client.{crt,key}
+//! let certs = Certs::new(); // etcd/ca.crt, etcd/{server,healthcheck-client}.{crt,key}
 //! let fake = FakeEtcd::start_tls(Member::new("m1"), certs.server_config(&certs.server(), true));
 //! sandbox.run(&format!("member list --endpoints {} {}", fake.endpoint(), certs.flags()));
 //!

@@ -214,7 +214,7 @@ fn the_fake_asks_for_users_as_etcd_does() {
         fake.set(|member| "3.5.35".clone_into(&mut member.version));
         let raw = (tonic::Code::Unknown, "auth: permission denied");
         refused(snapshot(&mut app).await, raw);
-        nobody.member_list().await.unwrap();
+        refused(nobody.member_list().await, refusals::USER_EMPTY);
 
         fake.set(|member| {
             member.auth = false;
