@@ -7,7 +7,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{AlarmAction, AlarmType, Channel, Client, GetOptions, ResponseHeader};
+use etcd_client::{
+    AlarmAction, AlarmResponse, AlarmType, Channel, Client, GetOptions, MemberListResponse,
+    ResponseHeader,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
@@ -144,6 +147,16 @@ impl AlarmKind {
             Self::None => "NONE",
             Self::NoSpace => "NOSPACE",
             Self::Corrupt => "CORRUPT",
+        }
+    }
+
+    /// Returns etcd's number for it.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::NoSpace => 1,
+            Self::Corrupt => 2,
         }
     }
 }
@@ -288,17 +301,8 @@ impl Cluster {
     ///
     /// As [`Cluster::linearizable_read`].
     pub fn members(&self) -> Result<Members, Error> {
-        let (_, members) = self.first(|mut client| async move {
-            let answer = client.member_list().await?;
-            let members = answer.members().iter().map(|member| Member {
-                id: member.id(),
-                name: member.name().to_owned(),
-                peer_urls: member.peer_urls().to_vec(),
-                client_urls: member.client_urls().to_vec(),
-                is_learner: member.is_learner(),
-            });
-            Ok(Members { header: header(answer.header()), members: members.collect() })
-        })?;
+        let (_, members) =
+            self.first(|mut client| async move { Ok(members(&client.member_list().await?)) })?;
         Ok(members)
     }
 
@@ -310,15 +314,7 @@ impl Cluster {
     pub fn alarms(&self) -> Result<Alarms, Error> {
         let (_, alarms) = self.first(|mut client| async move {
             let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
-            let alarms = answer.alarms().iter().map(|alarm| Alarm {
-                member_id: alarm.member_id(),
-                kind: match alarm.alarm() {
-                    AlarmType::None => AlarmKind::None,
-                    AlarmType::Nospace => AlarmKind::NoSpace,
-                    AlarmType::Corrupt => AlarmKind::Corrupt,
-                },
-            });
-            Ok(Alarms { header: header(answer.header()), alarms: alarms.collect() })
+            Ok(Alarms { header: header(answer.header()), alarms: alarms(&answer) })
         })?;
         Ok(alarms)
     }
@@ -391,8 +387,12 @@ impl Cluster {
         self.targets.iter().find(|target| target.endpoint.given() == endpoint)
     }
 
+    pub(super) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
     /// Asks one endpoint within the limit for a question, the connection included.
-    fn ask<T, F>(
+    pub(super) fn ask<T, F>(
         &self,
         target: &Arc<Target>,
         ask: impl Fn(Client) -> F + Send + Sync + 'static,
@@ -479,6 +479,29 @@ async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_clien
     let options = if linearizable { options } else { options.with_serializable() };
     let answer = client.get("health", Some(options)).await?;
     Ok(Read { header: header(answer.header()), took: began.elapsed() })
+}
+
+pub(super) fn members(answer: &MemberListResponse) -> Members {
+    let members = answer.members().iter().map(|member| Member {
+        id: member.id(),
+        name: member.name().to_owned(),
+        peer_urls: member.peer_urls().to_vec(),
+        client_urls: member.client_urls().to_vec(),
+        is_learner: member.is_learner(),
+    });
+    Members { header: header(answer.header()), members: members.collect() }
+}
+
+pub(super) fn alarms(answer: &AlarmResponse) -> Vec<Alarm> {
+    let alarms = answer.alarms().iter().map(|alarm| Alarm {
+        member_id: alarm.member_id(),
+        kind: match alarm.alarm() {
+            AlarmType::None => AlarmKind::None,
+            AlarmType::Nospace => AlarmKind::NoSpace,
+            AlarmType::Corrupt => AlarmKind::Corrupt,
+        },
+    });
+    alarms.collect()
 }
 
 pub(super) fn header(header: Option<&ResponseHeader>) -> Header {

@@ -15,6 +15,7 @@ mod cluster;
 mod dial;
 mod endpoint;
 mod error;
+mod health;
 mod settings;
 mod stream;
 mod tls;
@@ -25,5 +26,6 @@ pub use cluster::{
 };
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
+pub use health::{Health, Trouble};
 pub use settings::{Credentials, Settings, Tls};
 pub use stream::{Piece, Stream};
