@@ -7,7 +7,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{AlarmAction, AlarmType, Channel, Client, GetOptions, ResponseHeader};
+use etcd_client::{
+    AlarmAction, AlarmResponse, AlarmType, Channel, Client, GetOptions, MemberListResponse,
+    ResponseHeader,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
@@ -146,6 +149,16 @@ impl AlarmKind {
             Self::Corrupt => "CORRUPT",
         }
     }
+
+    /// Returns etcd's number for it.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::NoSpace => 1,
+            Self::Corrupt => 2,
+        }
+    }
 }
 
 /// Connections to the members of a cluster, made when they are needed and kept.
@@ -227,26 +240,7 @@ impl Cluster {
     /// Asks every endpoint for its status.
     #[must_use]
     pub fn statuses(&self) -> Answers<Status> {
-        self.each(|mut client| async move {
-            let answer = client.status().await?;
-            Ok(Status {
-                header: header(answer.header()),
-                version: answer.version().to_owned(),
-                db_size: answer.db_size(),
-                db_size_in_use: answer.raft_used_db_size(),
-                db_size_quota: answer.db_size_quota(),
-                leader: answer.leader(),
-                raft_index: answer.raft_index(),
-                raft_term: answer.raft_term(),
-                raft_applied_index: answer.raft_applied_index(),
-                errors: answer.errors().to_vec(),
-                is_learner: answer.is_learner(),
-                storage_version: answer.storage_version().to_owned(),
-                downgrade: answer
-                    .downgrade_info()
-                    .map(|info| (info.enabled(), info.target_version().to_owned())),
-            })
-        })
+        self.each(status)
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
@@ -289,15 +283,7 @@ impl Cluster {
     /// As [`Cluster::linearizable_read`].
     pub fn members(&self) -> Result<Members, Error> {
         let (_, members) = self.first(|mut client| async move {
-            let answer = client.member_list().await?;
-            let members = answer.members().iter().map(|member| Member {
-                id: member.id(),
-                name: member.name().to_owned(),
-                peer_urls: member.peer_urls().to_vec(),
-                client_urls: member.client_urls().to_vec(),
-                is_learner: member.is_learner(),
-            });
-            Ok(Members { header: header(answer.header()), members: members.collect() })
+            Ok(members(&client.member_list().await?))
         })?;
         Ok(members)
     }
@@ -310,15 +296,7 @@ impl Cluster {
     pub fn alarms(&self) -> Result<Alarms, Error> {
         let (_, alarms) = self.first(|mut client| async move {
             let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
-            let alarms = answer.alarms().iter().map(|alarm| Alarm {
-                member_id: alarm.member_id(),
-                kind: match alarm.alarm() {
-                    AlarmType::None => AlarmKind::None,
-                    AlarmType::Nospace => AlarmKind::NoSpace,
-                    AlarmType::Corrupt => AlarmKind::Corrupt,
-                },
-            });
-            Ok(Alarms { header: header(answer.header()), alarms: alarms.collect() })
+            Ok(Alarms { header: header(answer.header()), alarms: alarms(&answer) })
         })?;
         Ok(alarms)
     }
@@ -391,8 +369,21 @@ impl Cluster {
         self.targets.iter().find(|target| target.endpoint.given() == endpoint)
     }
 
+    pub(super) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
+    pub(super) fn dialer(&self) -> &Arc<Dialer> {
+        &self.dialer
+    }
+
+    /// Sets another limit for one question to one member.
+    pub fn limit_questions(&mut self, limit: Duration) {
+        self.settings.command_timeout = limit;
+    }
+
     /// Asks one endpoint within the limit for a question, the connection included.
-    fn ask<T, F>(
+    pub(super) fn ask<T, F>(
         &self,
         target: &Arc<Target>,
         ask: impl Fn(Client) -> F + Send + Sync + 'static,
@@ -473,12 +464,56 @@ fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {
     parsed.collect()
 }
 
-async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
+pub(super) async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
+    let answer = client.status().await?;
+    Ok(Status {
+        header: header(answer.header()),
+        version: answer.version().to_owned(),
+        db_size: answer.db_size(),
+        db_size_in_use: answer.raft_used_db_size(),
+        db_size_quota: answer.db_size_quota(),
+        leader: answer.leader(),
+        raft_index: answer.raft_index(),
+        raft_term: answer.raft_term(),
+        raft_applied_index: answer.raft_applied_index(),
+        errors: answer.errors().to_vec(),
+        is_learner: answer.is_learner(),
+        storage_version: answer.storage_version().to_owned(),
+        downgrade: answer
+            .downgrade_info()
+            .map(|info| (info.enabled(), info.target_version().to_owned())),
+    })
+}
+
+pub(super) async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
     let began = Instant::now();
     let options = GetOptions::new().with_limit(1);
     let options = if linearizable { options } else { options.with_serializable() };
     let answer = client.get("health", Some(options)).await?;
     Ok(Read { header: header(answer.header()), took: began.elapsed() })
+}
+
+pub(super) fn members(answer: &MemberListResponse) -> Members {
+    let members = answer.members().iter().map(|member| Member {
+        id: member.id(),
+        name: member.name().to_owned(),
+        peer_urls: member.peer_urls().to_vec(),
+        client_urls: member.client_urls().to_vec(),
+        is_learner: member.is_learner(),
+    });
+    Members { header: header(answer.header()), members: members.collect() }
+}
+
+pub(super) fn alarms(answer: &AlarmResponse) -> Vec<Alarm> {
+    let alarms = answer.alarms().iter().map(|alarm| Alarm {
+        member_id: alarm.member_id(),
+        kind: match alarm.alarm() {
+            AlarmType::None => AlarmKind::None,
+            AlarmType::Nospace => AlarmKind::NoSpace,
+            AlarmType::Corrupt => AlarmKind::Corrupt,
+        },
+    });
+    alarms.collect()
 }
 
 pub(super) fn header(header: Option<&ResponseHeader>) -> Header {

@@ -15,6 +15,8 @@ mod cluster;
 mod dial;
 mod endpoint;
 mod error;
+mod metrics;
+mod round;
 mod settings;
 mod stream;
 mod tls;
@@ -25,5 +27,6 @@ pub use cluster::{
 };
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
+pub use round::Round;
 pub use settings::{Credentials, Settings, Tls};
 pub use stream::{Piece, Stream};
