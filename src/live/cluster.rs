@@ -282,9 +282,8 @@ impl Cluster {
     ///
     /// As [`Cluster::linearizable_read`].
     pub fn members(&self) -> Result<Members, Error> {
-        let (_, members) = self.first(|mut client| async move {
-            Ok(members(&client.member_list().await?))
-        })?;
+        let (_, members) =
+            self.first(|mut client| async move { Ok(members(&client.member_list().await?)) })?;
         Ok(members)
     }
 
@@ -485,7 +484,10 @@ pub(super) async fn status(mut client: Client) -> Result<Status, etcd_client::Er
     })
 }
 
-pub(super) async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
+pub(super) async fn read(
+    mut client: Client,
+    linearizable: bool,
+) -> Result<Read, etcd_client::Error> {
     let began = Instant::now();
     let options = GetOptions::new().with_limit(1);
     let options = if linearizable { options } else { options.with_serializable() };
