@@ -240,26 +240,7 @@ impl Cluster {
     /// Asks every endpoint for its status.
     #[must_use]
     pub fn statuses(&self) -> Answers<Status> {
-        self.each(|mut client| async move {
-            let answer = client.status().await?;
-            Ok(Status {
-                header: header(answer.header()),
-                version: answer.version().to_owned(),
-                db_size: answer.db_size(),
-                db_size_in_use: answer.raft_used_db_size(),
-                db_size_quota: answer.db_size_quota(),
-                leader: answer.leader(),
-                raft_index: answer.raft_index(),
-                raft_term: answer.raft_term(),
-                raft_applied_index: answer.raft_applied_index(),
-                errors: answer.errors().to_vec(),
-                is_learner: answer.is_learner(),
-                storage_version: answer.storage_version().to_owned(),
-                downgrade: answer
-                    .downgrade_info()
-                    .map(|info| (info.enabled(), info.target_version().to_owned())),
-            })
-        })
+        self.each(status)
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
@@ -391,6 +372,15 @@ impl Cluster {
         &self.targets
     }
 
+    pub(super) fn dialer(&self) -> &Arc<Dialer> {
+        &self.dialer
+    }
+
+    /// Sets another limit for one question to one member.
+    pub fn limit_questions(&mut self, limit: Duration) {
+        self.settings.command_timeout = limit;
+    }
+
     /// Asks one endpoint within the limit for a question, the connection included.
     pub(super) fn ask<T, F>(
         &self,
@@ -473,7 +463,31 @@ fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {
     parsed.collect()
 }
 
-async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
+pub(super) async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
+    let answer = client.status().await?;
+    Ok(Status {
+        header: header(answer.header()),
+        version: answer.version().to_owned(),
+        db_size: answer.db_size(),
+        db_size_in_use: answer.raft_used_db_size(),
+        db_size_quota: answer.db_size_quota(),
+        leader: answer.leader(),
+        raft_index: answer.raft_index(),
+        raft_term: answer.raft_term(),
+        raft_applied_index: answer.raft_applied_index(),
+        errors: answer.errors().to_vec(),
+        is_learner: answer.is_learner(),
+        storage_version: answer.storage_version().to_owned(),
+        downgrade: answer
+            .downgrade_info()
+            .map(|info| (info.enabled(), info.target_version().to_owned())),
+    })
+}
+
+pub(super) async fn read(
+    mut client: Client,
+    linearizable: bool,
+) -> Result<Read, etcd_client::Error> {
     let began = Instant::now();
     let options = GetOptions::new().with_limit(1);
     let options = if linearizable { options } else { options.with_serializable() };

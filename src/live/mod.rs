@@ -16,6 +16,8 @@ mod dial;
 mod endpoint;
 mod error;
 mod health;
+mod metrics;
+mod round;
 mod settings;
 mod stream;
 mod tls;
@@ -27,5 +29,6 @@ pub use cluster::{
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
+pub use round::Round;
 pub use settings::{Credentials, Settings, Tls};
 pub use stream::{Piece, Stream};
