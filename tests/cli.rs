@@ -5,6 +5,10 @@
 
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
+#[path = "support/fake_cases.rs"]
+mod fake_cases;
+#[path = "support/fake_etcd.rs"]
+mod fake_etcd;
 #[path = "support/json_document.rs"]
 mod json_document;
 #[path = "support/restore_cases.rs"]
