@@ -24,11 +24,11 @@ pub fn code(cause: &Cause) -> ExitCode {
         | Cause::NotAuthenticated { .. }
         | Cause::NotPermitted { .. } => ExitCode::Tls,
         Cause::NameNotResolved { .. }
-        | Cause::Refused
+        | Cause::Refused { .. }
         | Cause::Unreachable { .. }
         | Cause::Timeout { .. }
         | Cause::Broken { .. }
-        | Cause::PeerPort
+        | Cause::PeerPort { .. }
         | Cause::NotEtcd { .. } => ExitCode::Unreachable,
         // UNAVAILABLE and DEADLINE_EXCEEDED, as "etcdserver: no leader".
         Cause::Answer { code: 4 | 14, .. } => ExitCode::Unreachable,
@@ -39,7 +39,9 @@ pub fn code(cause: &Cause) -> ExitCode {
 fn hints(error: &live::Error) -> Vec<String> {
     let hint = match &error.cause {
         Cause::NoEndpoints => "name a member's client URL with --endpoints",
-        Cause::PeerPort => "clients are served on the port of --listen-client-urls, 2379 as a rule",
+        Cause::PeerPort { .. } => {
+            "clients are served on the port of --listen-client-urls, 2379 as a rule"
+        }
         Cause::WantsTls => "use https:// and --cacert, --cert and --key",
         Cause::WantsPlain => "use http:// and no certificate flags",
         Cause::NotAuthenticated { .. } => "give --user NAME, with the password in ETCDCTL_PASSWORD",
