@@ -259,9 +259,7 @@ fn member_list(
     request: PbMemberListRequest,
 ) -> Result<PbMemberListResponse, Status> {
     votes(member)?;
-    if member.minor() >= 6 {
-        require_user(member, metadata)?;
-    }
+    require_user(member, metadata)?;
     if request.linearizable {
         linearizable(member)?;
     }
