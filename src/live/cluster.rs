@@ -7,9 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{
-    AlarmAction, AlarmType, Channel, Client, ConnectOptions, GetOptions, ResponseHeader,
-};
+use etcd_client::{AlarmAction, AlarmType, Client, ConnectOptions, GetOptions, ResponseHeader};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 
@@ -197,6 +195,9 @@ impl Cluster {
             tls: tls::material(&settings.tls)?,
             tls_wanted: settings.tls.is_wanted(),
             timeout: settings.dial_timeout.min(settings.command_timeout),
+            keepalive_time: settings.keepalive_time,
+            keepalive_timeout: settings.keepalive_timeout,
+            token: settings.token.clone(),
         };
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -488,10 +489,9 @@ impl Target {
         }
         let failed = |cause| Error::of(self.endpoint.given(), cause);
         let line = dialer.channel(&self.endpoint).await?;
-        let channel = Channel::Tonic(line.channel);
         // A token lives for minutes, and who watches asks for longer.
         let options = ConnectOptions::new().with_auto_token_refresh(true);
-        let client = Client::from_channel(channel, Some(options)).await;
+        let client = Client::from_channel(line.channel, Some(options)).await;
         let mut client = client.map_err(|error| failed(dial::cause(&error)))?;
         let mut logged_in = false;
         if let Some(user) = user {

@@ -18,12 +18,11 @@ use tower::service_fn;
 use super::certificate::{self, shown};
 use super::tls::{Material, Purpose};
 use super::trace::{Ended, Greeting, Trace, Traced, ended};
-use super::{Cause, Endpoint, Error, Place, Security, diagnose};
+use super::{Cause, Endpoint, Error, Place, Security, Token, diagnose};
 
-/// Idle time after which the connection is asked for a sign of life while a call is under way.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-/// Limit for that sign.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Shortest time between two questions for a sign of life that no etcd takes ill (grpc-go
+/// internal/internal.go, `KeepaliveMinPingTime`).
+const KEEPALIVE_TIME_MIN: Duration = Duration::from_secs(10);
 
 /// Bytes both ways, through TLS or not.
 pub(super) trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -35,11 +34,14 @@ pub(super) struct Dialer {
     /// Endpoints without a scheme use TLS.
     pub(super) tls_wanted: bool,
     pub(super) timeout: Duration,
+    pub(super) keepalive_time: Duration,
+    pub(super) keepalive_timeout: Duration,
+    pub(super) token: Option<Token>,
 }
 
 /// A channel for gRPC, and the trace of the connection that it uses now.
 pub(super) struct Line {
-    pub(super) channel: Channel,
+    pub(super) channel: etcd_client::Channel,
     pub(super) latest: Latest,
 }
 
@@ -122,16 +124,34 @@ impl Dialer {
             })
         };
         let target = Target::from(self.origin(endpoint))
-            .http2_keep_alive_interval(KEEPALIVE_TIME)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT);
+            .http2_keep_alive_interval(self.keepalive_time.max(KEEPALIVE_TIME_MIN))
+            .keep_alive_timeout(self.keepalive_timeout);
         let connected = match target.connect_with_connector(connector).await {
             Ok(channel) => self.greeted(&latest.get(), limit).await.map(|()| channel),
             Err(error) => Err(transport_cause(&error)),
         };
         match connected {
-            Ok(channel) => Ok(Line { channel, latest }),
+            Ok(channel) => Ok(Line { channel: self.carrying(channel), latest }),
             Err(cause) => Err(failed(diagnose::refine(self, endpoint, cause).await)),
         }
+    }
+
+    /// Puts the token on every request, where one was given.
+    fn carrying(&self, channel: Channel) -> etcd_client::Channel {
+        let Some(Token(token)) = self.token.clone() else {
+            return etcd_client::Channel::Tonic(channel);
+        };
+        let marked = tower::ServiceExt::map_request(
+            channel,
+            move |mut request: tonic::codegen::http::Request<tonic::body::Body>| {
+                if let Ok(token) = token.parse() {
+                    request.headers_mut().insert("token", token);
+                }
+                request
+            },
+        );
+        let boxed = tower::ServiceExt::map_err(marked, Into::into);
+        etcd_client::Channel::Custom(tower::util::BoxCloneSyncService::new(boxed))
     }
 
     /// The address that requests name; where connections go is the connector's to know.
@@ -322,8 +342,7 @@ fn transport_cause(error: &(dyn std::error::Error + 'static)) -> Cause {
     }
     let what = causes(error);
     if what.contains("keep-alive timed out") {
-        let doing = "waiting for a sign of life";
-        return Cause::Timeout { after: KEEPALIVE_TIMEOUT, doing };
+        return Cause::Broken { what: "it gave no sign of life for too long".to_owned() };
     }
     Cause::Broken { what }
 }
@@ -347,9 +366,14 @@ pub(super) fn cause(error: &etcd_client::Error) -> Cause {
         }
         (16, _) => Cause::NotAuthenticated { what },
         (7, _) => Cause::NotPermitted { what },
+        // etcd 3.5 passes some refusals on as they are, under UNKNOWN.
+        (2, _) if what.starts_with("auth: ") && what.contains("permission denied") => {
+            Cause::NotPermitted { what }
+        }
+        (2, _) if what.contains("invalid auth token") => Cause::NotAuthenticated { what },
         // INVALID_ARGUMENT is what etcd says to nobody, to a wrong password, and to a login from
         // before users or roles were changed (etcd api/v3rpc/rpctypes, checked at 3.7.3).
-        (3, _)
+        (2 | 3, _)
             if ["user name is empty", "authentication failed", "revision of auth store is old"]
                 .iter()
                 .any(|words| what.contains(words)) =>

@@ -29,5 +29,5 @@ pub use cluster::{
 };
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
-pub use settings::{Credentials, Settings, Tls};
+pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Piece, Stream};
