@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::dial::Dialer;
-use super::tls::Material;
+use super::dial::{Both, Dialer, Limit};
+use super::tls::Purpose;
+use super::trace::Trace;
 use super::{Cause, Endpoint, Place};
 
 /// A gauge (etcd server/etcdserver/metrics.go, `quotaBackendBytes`, checked at 3.5.35).
@@ -26,13 +26,12 @@ const LINE_MAX: usize = 4096;
 ///
 /// Every cause of a connection, and [`Cause::NotEtcd`] where the figure is not there.
 pub(super) async fn quota(dialer: &Dialer, endpoint: &Endpoint) -> Result<i64, Cause> {
-    let tls = dialer.tls.as_ref().map(|material| {
-        let mut config = ClientConfig::clone(&material.config);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Material { config: Arc::new(config), shown: Arc::default() }
-    });
-    let dialer = Dialer { tls, tls_wanted: dialer.tls_wanted, timeout: dialer.timeout };
-    let mut stream = dialer.open(endpoint).await?;
+    let (limit, trace) = (Limit::new(dialer.timeout), Arc::new(Trace::default()));
+    let plain = dialer.plain(endpoint, limit).await?;
+    let mut stream: Box<dyn Both> = match dialer.is_secure(endpoint) {
+        true => Box::new(dialer.secured(endpoint, plain, Purpose::Http, &trace, limit).await?),
+        false => plain,
+    };
     let host = match endpoint.place() {
         Place::Tcp { host, .. } if host.contains(':') => format!("[{host}]"),
         Place::Tcp { host, .. } => host.clone(),

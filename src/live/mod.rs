@@ -11,16 +11,20 @@
 //! [`Settings`] say where and as whom, [`Cluster`] asks, [`Stream`] is a snapshot that comes in.
 
 mod access;
+mod certificate;
 mod cluster;
+mod diagnose;
 mod dial;
 mod endpoint;
 mod error;
 mod health;
+mod http;
 mod metrics;
 mod round;
 mod settings;
 mod stream;
 mod tls;
+mod trace;
 
 pub use access::Access;
 pub use cluster::{
@@ -30,5 +34,5 @@ pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
 pub use round::Round;
-pub use settings::{Credentials, Settings, Tls};
+pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Piece, Stream};
