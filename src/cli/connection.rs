@@ -82,10 +82,15 @@ pub(super) struct Connection {
     keepalive_timeout: Option<Duration>,
     /// Whether notes are JSON.
     #[arg(skip)]
-    pub(super) json: bool,
+    json: bool,
 }
 
 impl Connection {
+    /// Says whether notes are JSON.
+    pub(super) fn noting(self, json: bool) -> Self {
+        Self { json, ..self }
+    }
+
     /// Tells whether members were named on the command line.
     pub(super) fn is_given(&self) -> bool {
         !self.endpoints.is_empty() || self.from_kubeadm.is_some()

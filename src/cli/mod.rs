@@ -103,10 +103,7 @@ impl Flags {
             audit_log: self.audit_log.unwrap_or_else(log),
             quiet: self.quiet,
             #[cfg(feature = "live")]
-            connection: connection::Connection {
-                json: write_out == WriteOut::Json,
-                ..self.connection
-            },
+            connection: self.connection.noting(write_out == WriteOut::Json),
         }
     }
 }
