@@ -163,7 +163,7 @@ fn translate(
     let command = match found {
         Found::Help(text) => return Ok(Asked::Text(text, None)),
         Found::Command(command, _) if line.is_set("help") => {
-            return Ok(Asked::Text(commands::help(program, &command.path), None));
+            return Ok(Asked::Text(commands::help(program, command.path), None));
         }
         Found::Command(command, arguments) => (command, arguments),
     };

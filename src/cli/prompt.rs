@@ -62,6 +62,7 @@ pub(super) fn password(user: &str) -> Result<Option<String>, Error> {
 /// Reads a line; `None` when it is interrupted.
 fn read(input: impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
+    #[allow(clippy::unbuffered_bytes, reason = "a terminal is read byte by byte")]
     for byte in input.bytes() {
         match byte? {
             INTERRUPT => return Ok(None),

@@ -155,7 +155,8 @@ pub(super) fn ours(
             | Alert::CertificateRequired
     );
     // Some servers say no more than that the handshake failed.
-    if !about_certificates && !(alert == Alert::HandshakeFailure && asked.is_some()) {
+    let may_be_ours = alert == Alert::HandshakeFailure && asked.is_some();
+    if !about_certificates && !may_be_ours {
         return None;
     }
     let Some(own) = own else {
