@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::output::{self, WriteOut, size};
 use super::terminal::Terminal;
 use super::{Global, Outcome, duration};
+use crate::ops::ExitCode;
 use crate::ops::cluster::consistency::{self, MemberHash, Outcome as Compared, Report};
 use crate::ops::cluster::quota::Source;
-use crate::ops::cluster::verdict::Remark;
+use crate::ops::cluster::verdict::{Remark, Urgency};
 use crate::ops::cluster::wait::{self, Condition, Waited};
 use crate::ops::cluster::{MemberView, Observer, View};
-use crate::ops::ExitCode;
 
 /// Shortest time between two looks of `--watch` and `wait`.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -272,8 +272,9 @@ fn alarms(member: &MemberView) -> String {
 }
 
 fn head(view: &View) -> String {
-    let leader = view.members.iter().find(|member| member.is_leader == Some(true));
-    let leader = leader.map_or_else(|| "-".into(), |leader| plain(&leader.label()));
+    let leader = view.members.iter().find_map(|member| member.leader);
+    let known = view.members.iter().find(|member| leader.is_some() && member.id == leader);
+    let leader = known.map_or_else(|| hex(leader), |member| plain(&member.label()));
     let term = view.members.iter().filter_map(|member| member.raft_term).max();
     format!("cluster {}, leader {leader}, term {}", hex(view.cluster_id), number(term))
 }
@@ -366,7 +367,10 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
         _ => {}
     }
     lines.push(line);
-    conclusion(&mut lines, view.verdict.word(), &view.findings);
+    // Who serves is the question here; what is merely good to know stands in `status`.
+    let wanted = |remark: &&Remark| remark.severity != Urgency::Info || remark.id == "not-asked";
+    let findings: Vec<Remark> = view.findings.iter().filter(wanted).cloned().collect();
+    conclusion(&mut lines, view.verdict.word(), &findings);
     lines
 }
 

@@ -8,6 +8,8 @@
 //! - [`wait`] waiting for a condition;
 //! - [`consistency`] whether the members hold the same data.
 
+#[cfg(test)]
+mod cases;
 pub mod consistency;
 pub mod quota;
 pub mod verdict;
