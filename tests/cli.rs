@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/cluster_cases.rs"]
+mod cluster_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[path = "support/fake_cases.rs"]
