@@ -15,6 +15,7 @@ mod cluster;
 mod dial;
 mod endpoint;
 mod error;
+mod health;
 mod metrics;
 mod round;
 mod settings;
@@ -27,6 +28,7 @@ pub use cluster::{
 };
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
+pub use health::{Health, Trouble};
 pub use round::Round;
 pub use settings::{Credentials, Settings, Tls};
 pub use stream::{Piece, Stream};

@@ -1,13 +1,23 @@
-//! Holds the fake etcd to what tests rely on: answers, errors, faults, counts, an end.
+//! Holds what live tests stand on to its word: the fake etcd's answers, errors, faults, counts and
+//! end; certificates that are good or bad as named; the proxy's harm.
 
-use std::net::TcpStream;
-use std::time::Duration;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::spawn;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, ConnectOptions, Error, GetOptions, SnapshotResponse};
 use sha2::{Digest, Sha256};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring::default_provider};
 
+use crate::certs::{Certs, Issue, KeyForm, Pair, Purpose};
 use crate::fake_etcd::{CORRUPT, FakeCluster, FakeEtcd, Fault, Member, NOSPACE, SnapshotFault};
 use crate::fake_etcd::{Refusal, refusals};
+use crate::proxy::{Harm, Proxy, Says};
 use crate::support::snapshot;
 
 /// Runs what a client does, within a limit.
@@ -204,7 +214,7 @@ fn the_fake_asks_for_users_as_etcd_does() {
         fake.set(|member| "3.5.35".clone_into(&mut member.version));
         let raw = (tonic::Code::Unknown, "auth: permission denied");
         refused(snapshot(&mut app).await, raw);
-        nobody.member_list().await.unwrap();
+        refused(nobody.member_list().await, refusals::USER_EMPTY);
 
         fake.set(|member| {
             member.auth = false;
@@ -213,4 +223,162 @@ fn the_fake_asks_for_users_as_etcd_does() {
         refused(client_of(&fake, "root", "secret").await, refusals::AUTH_OFF);
         assert!(nobody.status().await.is_err());
     });
+}
+
+/// Shakes hands with a fake over TLS and waits for its first bytes.
+fn handshake(
+    certs: &Certs,
+    client: Option<&Pair>,
+    fake: &FakeEtcd,
+    name: &str,
+) -> Result<(), String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certs.ca()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots);
+    let mut config = match client {
+        None => config.with_no_client_auth(),
+        Some(pair) => {
+            let chain = vec![CertificateDer::from_pem_file(&pair.cert).unwrap()];
+            let key = PrivateKeyDer::from_pem_file(&pair.key).unwrap();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    run(async {
+        use tokio::io::AsyncReadExt;
+        let socket = tokio::net::TcpStream::connect(("127.0.0.1", fake.port())).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut socket = connector.connect(name, socket).await.map_err(|e| e.to_string())?;
+        // A client's certificate is refused after the client's part of the handshake.
+        let mut settings = [0; 9];
+        socket.read_exact(&mut settings).await.map(|_| ()).map_err(|error| error.to_string())
+    })
+}
+
+#[test]
+fn certificates_are_good_or_bad_as_named() {
+    let certs = Certs::new();
+    let good = certs.client();
+    let of = |stem: &str, issue: Issue| certs.issue(stem, &issue);
+    let fake = |pair: &Pair, wants_client: bool| {
+        FakeEtcd::start_tls(Member::new("m1"), certs.server_config(pair, wants_client))
+    };
+    let with = |pair: &Pair| {
+        let fake = fake(&certs.server(), true);
+        handshake(&certs, Some(pair), &fake, "127.0.0.1")
+    };
+    with(&good).unwrap();
+    let rsa = of("rsa", Issue::client("root").rsa());
+    let pkcs1 = rsa.key_as(KeyForm::Pkcs1);
+    let sec1 = good.key_as(KeyForm::Sec1);
+    for (pair, label) in
+        [(&rsa, "PRIVATE"), (&pkcs1, "RSA PRIVATE"), (&sec1, "EC PRIVATE"), (&good, "PRIVATE")]
+    {
+        let text = std::fs::read_to_string(&pair.key).unwrap();
+        assert!(text.starts_with(&format!("-----BEGIN {label} KEY-----")), "{text}");
+        with(pair).unwrap();
+    }
+    let client = || Issue::client("root");
+    with(&of("ends", client().ends_in(Duration::from_secs(3600)))).unwrap();
+    for (issue, words) in [
+        (client().expired(), "Expired"),
+        (client().not_yet(), ""),
+        (client().purpose(Purpose::Server), ""),
+        (client().stranger(), "UnknownCA"),
+        (client().self_signed(), "UnknownCA"),
+    ] {
+        let error = with(&of("bad", issue.clone())).unwrap_err();
+        assert!(error.contains(words), "{error}: {issue:?}");
+    }
+    let error = handshake(&certs, None, &fake(&certs.server(), true), "127.0.0.1").unwrap_err();
+    assert!(error.contains("CertificateRequired"), "{error}");
+
+    let serving = |issue: Issue, name: &str| {
+        let fake = fake(&of("serving", issue), false);
+        handshake(&certs, None, &fake, name)
+    };
+    for name in ["localhost", "127.0.0.1", "::1"] {
+        serving(Issue::server(), name).unwrap();
+    }
+    serving(Issue::server().names(&["etcd.example"]), "etcd.example").unwrap();
+    for (issue, words) in [
+        (Issue::server().names(&["etcd.example"]), "not valid for name"),
+        (Issue::server().expired(), "expired"),
+        (Issue::server().not_yet(), "not valid yet"),
+        (Issue::server().purpose(Purpose::Client), "usage"),
+        (Issue::server().stranger(), "UnknownIssuer"),
+        (Issue::server().self_signed(), "UnknownIssuer"),
+    ] {
+        let error = serving(issue.clone(), "127.0.0.1").unwrap_err();
+        assert!(error.contains(words), "{error}: {issue:?}");
+    }
+}
+
+/// A server that sends the same bytes to everybody, and then waits for the client's end.
+fn sender(bytes: &[u8]) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let bytes = bytes.to_vec();
+    // Ends with the process.
+    spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, bytes) = (client.unwrap(), bytes.clone());
+            spawn(move || {
+                use std::io::Write;
+                let _ = client.write_all(&bytes);
+                let _ = client.shutdown(std::net::Shutdown::Write);
+                let _ = client.read(&mut [0]);
+            });
+        }
+    });
+    port
+}
+
+/// Reads to the end, or until nothing has come for so long; says which.
+fn receive(port: u16, patience: Duration) -> (Vec<u8>, bool) {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    server.set_read_timeout(Some(patience)).unwrap();
+    let mut got = Vec::new();
+    let ended = server.read_to_end(&mut got);
+    (got, ended.is_ok())
+}
+
+#[test]
+fn the_proxy_harms_as_it_was_told() {
+    let bytes: Vec<u8> = (0..300_000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    let proxy = Proxy::to(sender(&bytes));
+    let patience = Duration::from_millis(400);
+    let harmed = |harm: Harm| {
+        proxy.set(|old| *old = harm);
+        let began = Instant::now();
+        let (got, ended) = receive(proxy.port(), patience);
+        (got, ended, began.elapsed())
+    };
+    let whole = harmed(Harm::default());
+    assert!(whole.0 == bytes && whole.1);
+    let (got, ..) = harmed(Harm { cut_after: Some(100_001), ..Harm::default() });
+    assert!(got == bytes[..100_001], "{}", got.len());
+    let (got, ended, _) = harmed(Harm { half_close_after: Some(7), ..Harm::default() });
+    assert!(got == bytes[..7] && ended);
+    let (got, ended, _) = harmed(Harm { flip_at: Some(70_000), ..Harm::default() });
+    let differ: Vec<usize> = (0..bytes.len()).filter(|&i| got[i] != bytes[i]).collect();
+    assert!(differ == [70_000] && ended, "{differ:?}");
+    let (got, ended, _) = harmed(Harm { black_hole: true, ..Harm::default() });
+    assert!(got.is_empty() && !ended);
+    let delay = Duration::from_millis(100);
+    let (got, _, took) = harmed(Harm { delay, ..Harm::default() });
+    assert!(got == bytes && took >= delay, "{took:?}");
+    let (got, _, took) = harmed(Harm { bytes_per_second: Some(600_000), ..Harm::default() });
+    assert!(got == bytes && took >= Duration::from_millis(450), "{took:?}");
+    assert_eq!(proxy.accepted(), 7);
+    let port = proxy.port();
+    drop(proxy);
+    TcpStream::connect(("127.0.0.1", port)).expect_err("its port is free");
+
+    let says = Says::to_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let (got, ended) = receive(says.port(), Duration::from_secs(5));
+    assert!(ended && got.starts_with(b"HTTP/1.1 400"));
 }

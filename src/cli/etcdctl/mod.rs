@@ -1,0 +1,11 @@
+//! What etcdctl and etcdutl print, character by character.
+
+#[cfg(feature = "live")]
+mod answers;
+mod table;
+mod text;
+
+#[cfg(feature = "live")]
+pub(super) use answers::{Format, Printed, alarms, hash_kvs, healths, members, statuses};
+pub(super) use table::table;
+pub(super) use text::{shown, size};

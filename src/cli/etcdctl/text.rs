@@ -1,0 +1,139 @@
+//! Values as Go prints them: durations, sizes, quoted text, JSON.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Writes a duration as Go does: `6.901624ms`, `5.001527342s`, `1m30s`, `0s`
+/// (time, `Duration.String`, Go 1.26).
+pub(super) fn duration(took: Duration) -> String {
+    let nanos = took.as_nanos();
+    let part = |unit: u128, name: &str| {
+        let fraction = format!("{:0width$}", nanos % unit, width = unit.ilog10() as usize);
+        match (unit, fraction.trim_end_matches('0')) {
+            (1, _) | (_, "") => format!("{}{name}", nanos / unit),
+            (_, fraction) => format!("{}.{fraction}{name}", nanos / unit),
+        }
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => part(1_000, "\u{b5}s"),
+        1_000_000..1_000_000_000 => part(1_000_000, "ms"),
+        1_000_000_000..60_000_000_000 => part(1_000_000_000, "s"),
+        _ => {
+            let minutes = took.as_secs() / 60;
+            let rest = Duration::new(took.as_secs() % 60, took.subsec_nanos());
+            let rest = match rest.as_secs() {
+                0 if rest.is_zero() => "0s".to_owned(),
+                0 => format!("0.{}s", format!("{:09}", rest.subsec_nanos()).trim_end_matches('0')),
+                _ => duration(rest),
+            };
+            match minutes {
+                0..60 => format!("{minutes}m{rest}"),
+                _ => format!("{}h{}m{rest}", minutes / 60, minutes % 60),
+            }
+        }
+    }
+}
+
+/// Quotes a text as Go's `%q` does.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            c if c.is_control() => push(&mut quoted, c),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// Writes a text that came from a member for a terminal: control characters are spelt.
+pub(in crate::cli) fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        match c {
+            c if c.is_control() => push(&mut shown, c),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn push(text: &mut String, c: char) {
+    let number = u32::from(c);
+    // Writing into a string cannot fail.
+    let _ = match number {
+        0..0x80 => write!(text, "\\x{number:02x}"),
+        _ => write!(text, "\\u{number:04x}"),
+    };
+}
+
+/// Writes JSON as Go does: one line, with the characters that HTML minds spelt in texts.
+pub(in crate::cli) fn json(value: &Value) -> String {
+    // Outside texts, JSON has none of these.
+    let mut text = value.to_string();
+    for c in ['<', '>', '&', '\u{2028}', '\u{2029}'] {
+        if text.contains(c) {
+            text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+        }
+    }
+    text + "\n"
+}
+
+/// Writes a size as etcdctl and etcdutl do: powers of 1000, one digit after the point below ten
+/// (go-humanize 1.0.1, `Bytes`).
+pub(in crate::cli) fn size(bytes: u64) -> String {
+    if bytes < 10 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 1_u64;
+    let mut name = "B";
+    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
+        if bytes / unit < 1000 {
+            break;
+        }
+        (unit, name) = (unit.saturating_mul(1000), next);
+    }
+    // Tenths first, then whole ones half to even, as the library does.
+    let tenths = (u128::from(bytes) * 100 / u128::from(unit) + 5) / 10;
+    if tenths < 100 {
+        return format!("{}.{} {name}", tenths / 10, tenths % 10);
+    }
+    let (whole, rest) = (tenths / 10, tenths % 10);
+    let up = rest > 5 || (rest == 5 && whole % 2 == 1);
+    format!("{} {name}", whole + u128::from(up))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_etcdctls() {
+        let cases = [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (29_000, "29 kB"),
+            (61_440, "61 kB"),
+            (331_776, "332 kB"),
+            (9_990_000, "10 MB"),
+            (9_940_000, "9.9 MB"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(size(bytes), text, "{bytes}");
+        }
+    }
+}
