@@ -7,6 +7,8 @@
 #[cfg(feature = "live")]
 mod alarm;
 #[cfg(feature = "live")]
+mod cluster;
+#[cfg(feature = "live")]
 mod connection;
 mod directory;
 #[cfg(feature = "live")]
@@ -158,6 +160,18 @@ enum Command {
     #[cfg(feature = "live")]
     #[command(subcommand)]
     Alarm(alarm::Command),
+    /// Show every member of a running cluster, what is wrong, and what to do next
+    #[cfg(feature = "live")]
+    Status(cluster::LookArgs),
+    /// Show which members of a running cluster serve, and how many more may fail
+    #[cfg(feature = "live")]
+    Health(cluster::LookArgs),
+    /// Wait until a running cluster is as it should be
+    #[cfg(feature = "live")]
+    Wait(cluster::WaitArgs),
+    /// Compare the members' data at one revision
+    #[cfg(feature = "live")]
+    Consistency(cluster::ConsistencyArgs),
     /// Show the whole story in a temporary directory, with nothing else installed
     Demo,
     /// Print the version
@@ -227,6 +241,14 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Member(command) => member::run(global, &command),
         #[cfg(feature = "live")]
         Command::Alarm(command) => alarm::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Status(args) => cluster::run_status(global, &args),
+        #[cfg(feature = "live")]
+        Command::Health(args) => cluster::run_health(global, &args),
+        #[cfg(feature = "live")]
+        Command::Wait(args) => cluster::run_wait(global, &args),
+        #[cfg(feature = "live")]
+        Command::Consistency(args) => cluster::run_consistency(global, &args),
         Command::Demo => extras::demo(global),
         Command::Version => extras::version(global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),

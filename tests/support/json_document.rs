@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use etcdkit::etcd::members::Member;
+use etcdkit::etcd::members::Member as Listed;
 use serde_json::Value;
 
+use crate::fake_etcd::{FakeCluster, Member, NOSPACE};
 use crate::support::dead::{Dead, grant};
 use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
 
@@ -147,7 +148,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let mut wrong = snapshot("3.6");
     *wrong.last_mut().unwrap() ^= 1;
     sandbox.write("wrong.db", &wrong);
-    let learner = Member { is_learner: true, ..member(0xbeef, "l", "http://127.0.0.3:2380") };
+    let learner = Listed { is_learner: true, ..member(0xbeef, "l", "http://127.0.0.3:2380") };
     let one = member(0xabcd, "m1", "http://127.0.0.1:2380");
     let downgrade = br#"{"target-version":"3.5.0","enabled":true}"#;
     let rich = plain.members(&[one, learner]).alarm(9, 1).put("cluster", b"downgrade", downgrade);
@@ -168,6 +169,16 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[100] ^= 1;
     fs::write(&segment, bytes).unwrap();
+
+    let members = ["m1", "m2", "m3"].map(|name| Member::new(name).revision(9).auth("r"));
+    let mut cluster = FakeCluster::start(members);
+    let id = cluster.members[0].member().id;
+    cluster.members[1].set(|m| m.downgrade = Some("3.5.0".to_owned()));
+    cluster.members[1].set(|m| m.alarms = vec![(id, NOSPACE)]);
+    cluster.members[0].set(|m| m.alarms = vec![(id, NOSPACE), (5, NOSPACE)]);
+    cluster.members[2].stop();
+    let endpoints = cluster.endpoints();
+    let live = |line: &str| format!("{line} --endpoints {endpoints} --user root --password r");
 
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
@@ -199,6 +210,11 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("snapshot seal", 0, "snapshot seal plain.db -o sealed.db".into()),
         ("snapshot save", 0, "snapshot save saved.db --from-data-dir dead".into()),
         ("snapshot save", 0, "snapshot save dry.db --from-data-dir dead --dry-run".into()),
+        ("status", 3, live("status")),
+        ("health", 3, live("health")),
+        ("wait", 0, live("wait --until leader --timeout 5s")),
+        ("wait", 4, live("wait --until no-alarm --timeout 100ms")),
+        ("consistency", 3, live("consistency")),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),

@@ -9,12 +9,13 @@
 //! `HashKV`, checked at 3.7.3; `hash_revision` is 0 before 3.6.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::verdict::{Remark, Urgency};
-use super::{MemberView, Trouble, View, gather, open, optional_hex, wait};
+use super::{MemberView, Trouble, View, attend, gather, open, optional_hex, wait};
 use crate::live::{Answers, Cause, Cluster, HashKv, Settings};
 use crate::ops::{Error, ExitCode, Progress};
 
@@ -121,23 +122,25 @@ pub fn consistency(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
-    let cluster = open(&settings, whole_cluster)?;
-    permitted(&cluster)?;
+    let cluster = attend(progress, move || {
+        let cluster = open(&settings, whole_cluster)?;
+        permitted(&cluster)?;
+        Ok(Arc::new(cluster))
+    })?;
     let began = Instant::now();
     let mut said = String::new();
     loop {
-        let view = View::of(&gather(&cluster, whole_cluster));
+        let asked = Arc::clone(&cluster);
+        let view = attend(progress, move || Ok(View::of(&gather(&asked, whole_cluster))))?;
         let Some(common) = lowest(&view) else { return Err(unanswered(&view)) };
         if view.cluster_id.is_none() {
             let error = Error::new(ExitCode::Failed, "the endpoints belong to different clusters");
             return Err(error.hint("give endpoints of one cluster"));
         }
         let revision = options.revision.unwrap_or(common);
-        let answers = cluster.hash_kvs(revision);
+        let asked = Arc::clone(&cluster);
+        let answers = attend(progress, move || Ok(asked.hash_kvs(revision)))?;
         let again = again(&answers, options.revision.is_some());
-        if progress.stopped() {
-            return Err(Error::interrupted());
-        }
         match again {
             Some(why) if began.elapsed() < options.patience => {
                 if why != said {

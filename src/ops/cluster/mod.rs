@@ -8,16 +8,20 @@
 //! - [`wait`] waiting for a condition;
 //! - [`consistency`] whether the members hold the same data.
 
+#[cfg(test)]
+mod cases;
 pub mod consistency;
 pub mod quota;
 pub mod verdict;
 pub mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{Error, ExitCode, reach};
+use super::{Error, ExitCode, Progress, reach};
 use crate::live::{self, Alarm, Cause, Cluster, Member, Read, Round, Settings, Status};
 use quota::{Quota, Source};
 use verdict::{Remark, Verdict};
@@ -237,13 +241,19 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// Wrong settings; and where the members are to be discovered and nobody tells them.
-    pub fn look(&mut self) -> Result<View, Error> {
-        let cluster = match self.cluster.take() {
-            Some(cluster) => cluster,
-            None => open(&self.settings, self.whole_cluster)?,
-        };
-        let gathered = gather(&cluster, self.whole_cluster);
+    /// Wrong settings; where the members are to be discovered and nobody tells them; and an
+    /// interruption, which is not kept waiting for answers.
+    pub fn look(&mut self, progress: &dyn Progress) -> Result<View, Error> {
+        let (kept, settings, whole_cluster) =
+            (self.cluster.take(), self.settings.clone(), self.whole_cluster);
+        let (cluster, gathered) = attend(progress, move || {
+            let cluster = match kept {
+                Some(cluster) => cluster,
+                None => open(&settings, whole_cluster)?,
+            };
+            let gathered = gather(&cluster, whole_cluster);
+            Ok((cluster, gathered))
+        })?;
         let view = View::of(&gathered);
         // Members come and go while a cluster is watched: what was discovered is not for ever.
         let advertised: BTreeSet<&str> = view
@@ -259,10 +269,39 @@ impl Observer {
     }
 
     /// Sets another limit for one question to one member.
-    pub fn limit_questions(&mut self, limit: std::time::Duration) {
+    pub fn limit_questions(&mut self, limit: Duration) {
         self.settings.command_timeout = limit;
         if let Some(cluster) = &mut self.cluster {
             cluster.limit_questions(limit);
+        }
+    }
+}
+
+/// Does work that waits for members on another thread, and leaves it there when told to stop: it
+/// has limits of its own, and nothing to clean up.
+///
+/// # Errors
+///
+/// The work's own, and an interruption.
+fn attend<T: Send + 'static>(
+    progress: &dyn Progress,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, waits) = mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        // Nobody listens any more after an interruption.
+        let _ = done.send(work());
+    });
+    loop {
+        match waits.recv_timeout(Duration::from_millis(50)) {
+            Ok(result) => return result,
+            Err(mpsc::RecvTimeoutError::Timeout) if progress.stopped() => {
+                return Err(Error::interrupted());
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(Error::new(ExitCode::Internal, "the thread that asks has ended"));
+            }
         }
     }
 }

@@ -253,7 +253,7 @@ fn availability(view: &View, remarks: &mut Remarks) {
 fn leadership(view: &View, remarks: &mut Remarks) {
     let leaderless: Vec<_> = view.answering().filter(|member| member.leader.is_none()).collect();
     if !leaderless.is_empty() {
-        let message = format!("{} knows no leader", labels(leaderless.iter().copied()));
+        let message = format!("no leader is known to {}", labels(leaderless.iter().copied()));
         let next = vec![
             "look whether a majority of the members runs and reaches each other on their peer \
              ports"
@@ -308,7 +308,7 @@ fn refused(view: &View, remarks: &mut Remarks) {
         .collect();
     if !refused.is_empty() {
         let who = labels(refused.iter().copied());
-        let message = format!("{who} does not know who asks, so that health was not learned");
+        let message = format!("health not learned, since this user is not known to {who}");
         let next = vec!["give --user NAME, with the password in ETCDCTL_PASSWORD".to_owned()];
         remarks.warning("reads-refused", message, next);
     }
@@ -441,22 +441,22 @@ fn space(view: &View, remarks: &mut Remarks) {
     };
     let is_assumed = |member: &MemberView| member.quota_source == Some(Source::Assumed);
     if let Some(who) = with(&is_assumed) {
-        let message = format!("{who} did not say its quota: the default of 2 GiB is assumed");
+        let message = format!("quota not told, the default of 2 GiB assumed: {who}");
         remarks.info("quota-assumed", message);
     }
     let is_default =
         |member: &MemberView| member.quota == Some(quota::DEFAULT_BYTES) && !is_assumed(member);
     if let Some(who) = with(&is_default) {
-        remarks.info("quota-default", format!("{who} has the default quota of 2 GiB"));
+        remarks.info("quota-default", format!("default quota of 2 GiB: {who}"));
     }
     let is_large =
         |member: &MemberView| member.quota.is_some_and(|quota| quota > quota::ADVISED_BYTES_MAX);
     if let Some(who) = with(&is_large) {
-        let message = format!("{who} has a quota above the 8 GiB that etcd advises");
+        let message = format!("quota above the 8 GiB that etcd advises: {who}");
         remarks.info("quota-large", message);
     }
     if let Some(who) = with(&|member| member.quota.is_none()) {
-        let message = format!("{who} has no quota: it grows until its disk is full");
+        let message = format!("no quota, so that it grows until the disk is full: {who}");
         remarks.info("quota-off", message);
     }
 }
@@ -608,7 +608,7 @@ fn versions(view: &View, remarks: &mut Remarks) {
     let learners: Vec<_> =
         view.members.iter().filter(|member| member.is_learner == Some(true)).collect();
     if !learners.is_empty() {
-        remarks.info("learner", format!("{} is a learner: it does not vote", labels(learners)));
+        remarks.info("learner", format!("learner, which does not vote: {}", labels(learners)));
     }
     if let Some(voters) = view.quorum.voters.filter(|voters| *voters > 0 && voters % 2 == 0) {
         let message =

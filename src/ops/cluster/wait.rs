@@ -163,7 +163,7 @@ pub fn wait(
         let left = options.timeout.saturating_sub(began.elapsed());
         observer.limit_questions(options.question.min(left).max(QUESTION_MIN));
         looks += 1;
-        let missing = match observer.look() {
+        let missing = match observer.look(progress) {
             Ok(view) if view.status_code() == ExitCode::Tls => {
                 return Err(Error::new(ExitCode::Tls, nobody(&view)));
             }
@@ -181,9 +181,6 @@ pub fn wait(
             missing,
         };
         let Some(missing) = missing else { return Ok(ended(None)) };
-        if progress.stopped() {
-            return Err(Error::interrupted());
-        }
         if elapsed >= options.timeout {
             return Ok(ended(Some(missing)));
         }
