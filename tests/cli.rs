@@ -5,6 +5,8 @@
 
 #[path = "support/certs.rs"]
 mod certs;
+#[path = "support/ctl_cases.rs"]
+mod ctl_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[path = "support/fake_cases.rs"]
