@@ -130,7 +130,7 @@ fn alarms_make_every_endpoint_unhealthy() {
     let line = format!("endpoint health --endpoints {}", three.endpoints());
     for (alarms, words, code) in [
         (vec![(id, NOSPACE)], "Active Alarm(s): NOSPACE", 1),
-        (vec![(id, CORRUPT)], "Active Alarm(s): CORRUPT", 6),
+        (vec![(id, CORRUPT)], "etcdserver: corrupt cluster", 6),
         (vec![(id, NOSPACE), (0, 0)], "Active Alarm(s): NOSPACE UNKNOWN", 1),
     ] {
         three.set(|member| member.alarms.clone_from(&alarms));
@@ -248,7 +248,7 @@ fn linked_as_etcdutl_it_prints_etcdutls_figures_and_no_more() {
 
     // Its default directory, our checks.
     let words = "snapshot restore s.db --name m1 --initial-cluster m1=http://127.0.0.1:2380";
-    let ran = run(&sandbox, "etcdutl", words).expect(0, &["restored s.db into m1.etcd"]);
+    let ran = run(&sandbox, "etcdutl", words).expect(0, &["restored s.db into ", "/m1.etcd"]);
     assert_eq!(ran.stdout, "", "{ran}");
     assert!(sandbox.exists("m1.etcd/member/snap/db"));
     run(&sandbox, "etcdutl", words).expect(1, &["Error: "]);
