@@ -11,14 +11,18 @@
 //! [`Settings`] say where and as whom, [`Cluster`] asks, [`Stream`] is a snapshot that comes in.
 
 mod access;
+mod certificate;
 mod cluster;
+mod diagnose;
 mod dial;
 mod endpoint;
 mod error;
 mod health;
+mod http;
 mod settings;
 mod stream;
 mod tls;
+mod trace;
 
 pub use access::Access;
 pub use cluster::{
@@ -27,5 +31,5 @@ pub use cluster::{
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
-pub use settings::{Credentials, Settings, Tls};
+pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Piece, Stream};

@@ -197,7 +197,11 @@ fn old_and_new_members_side_by_side() {
 #[test]
 fn tls_auth_and_a_learner() {
     let Some(real) = real() else { return };
-    let plan = Plan::new("3.6").versions(&["3.6", "3.6", "3.7"]).tls().auth().learner();
+    // No etcd lets a user log in at a learner, so that is a cluster of its own.
+    let cluster = Plan::new("3.7").learner().start(&real);
+    hold(&real, &cluster, None);
+    drop(cluster);
+    let plan = Plan::new("3.6").versions(&["3.6", "3.6", "3.7"]).tls().auth();
     let mut cluster = plan.start(&real);
     hold(&real, &cluster, Some(ROOT));
 
@@ -243,7 +247,7 @@ fn tls_auth_and_a_learner() {
         }
     }
     let kit = cluster.kit(&sandbox, &["endpoint", "status", "-w", "json"]).expect(3, &[]);
-    assert_eq!(kit.json().as_array().map(Vec::len), Some(3), "{kit}");
+    assert_eq!(kit.json().as_array().map(Vec::len), Some(2), "{kit}");
 }
 
 #[test]

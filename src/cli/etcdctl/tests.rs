@@ -194,7 +194,7 @@ fn members_are_etcdctls() {
 #[test]
 fn health_goes_where_etcdctl_sends_it() {
     let good = Health { took: Duration::from_nanos(6_901_624), trouble: None };
-    let failed = Error::of("e", Cause::Refused);
+    let failed = Error::of("e", Cause::Refused { address: "1.2.3.4:5".into() });
     let took = Duration::from_nanos(5_001_755);
     let dead = Health { took, trouble: Some(Trouble::Read(failed)) };
     let alarms = [AlarmKind::NoSpace, AlarmKind::Corrupt, AlarmKind::None]
@@ -205,8 +205,8 @@ fn health_goes_where_etcdctl_sends_it() {
     assert_eq!(simple.stdout, "a is healthy: successfully committed proposal: took = 6.901624ms\n");
     assert_eq!(
         simple.stderr,
-        "b is unhealthy: failed to commit proposal: connection refused: nothing listens on that \
-         port\nc is unhealthy: failed to commit proposal: Active Alarm(s): NOSPACE CORRUPT UNKNOWN \
+        "b is unhealthy: failed to commit proposal: connection refused: nothing listens on \
+         1.2.3.4:5\nc is unhealthy: failed to commit proposal: Active Alarm(s): NOSPACE CORRUPT UNKNOWN \
          \n"
     );
     let json = healths(format(WriteOut::Json), &all);
@@ -215,13 +215,13 @@ fn health_goes_where_etcdctl_sends_it() {
         json.stdout,
         "[{\"endpoint\":\"a\",\"health\":true,\"took\":\"6.901624ms\"},{\"endpoint\":\"b\",\
          \"health\":false,\"took\":\"5.001755ms\",\"error\":\"connection refused: nothing listens \
-         on that port\"},{\"endpoint\":\"c\",\"health\":false,\"took\":\"5.001755ms\",\"error\":\
+         on 1.2.3.4:5\"},{\"endpoint\":\"c\",\"health\":false,\"took\":\"5.001755ms\",\"error\":\
          \"Active Alarm(s): NOSPACE CORRUPT UNKNOWN \"}]\n"
     );
     assert_eq!(
         healths(format(WriteOut::Fields), &all[1..2]).stdout,
         "\"Endpoint\" : \"b\"\n\"Health\" : false\n\"Took\" : 5.001755ms\n\"Error\" : connection \
-         refused: nothing listens on that port\n\n"
+         refused: nothing listens on 1.2.3.4:5\n\n"
     );
     assert_eq!(healths(format(WriteOut::Table), &all).stdout.lines().count(), 7);
 }

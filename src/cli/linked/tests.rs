@@ -50,7 +50,7 @@ fn flags_stand_anywhere_in_every_spelling() {
         "--endpoints a:1,b:2 --cluster -w json endpoint status",
         "endpoint --endpoints=a:1,b:2 status --cluster=true -w=json",
         "endpoint status --endpoints=a:1 --endpoints b:2 --cluster=T -wjson",
-        "endp stat --endpoints a:1,b:2 --cluster=1 --write-out json --debug --keepalive-time 3s",
+        "endp stat --endpoints a:1,b:2 --cluster=1 --write-out json --debug --max-recv-bytes 3",
         "endpoint status --endpoints a:1,b:2 --cluster=false --cluster -w table -w json ignored",
     ] {
         assert_eq!(asked(Program::Etcdctl, line).as_deref(), Ok(ours), "{line}");
@@ -83,6 +83,7 @@ fn etcdctls_refusals_have_its_codes() {
         ),
         ("endpoint status -w foo", 4, "unsupported output format"),
         ("member list -w protobuf", 4, "protobuf not supported as output format"),
+        ("alarm list -w table", 4, "table not supported as output format"),
         ("member list --consistency x", 4, "unknown consistency flag \"x\""),
         ("alarm list extra", 128, "alarm list command accepts no arguments"),
         ("snapshot save", 128, "snapshot save expects one argument <filename>"),
@@ -90,8 +91,8 @@ fn etcdctls_refusals_have_its_codes() {
     ] {
         assert_eq!(asked(Program::Etcdctl, line), Err((code, message.to_owned())), "{line}");
     }
-    let (code, message) = asked(Program::Etcdctl, "member list --auth-jwt-token t").unwrap_err();
-    assert!(code == 4 && message.contains("--auth-jwt-token is not known"), "{message}");
+    let (code, message) = asked(Program::Etcdctl, "member list -d example.org").unwrap_err();
+    assert!(code == 4 && message.contains("--discovery-srv is not known"), "{message}");
 }
 
 #[test]
