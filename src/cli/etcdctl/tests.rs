@@ -206,8 +206,8 @@ fn health_goes_where_etcdctl_sends_it() {
     assert_eq!(
         simple.stderr,
         "b is unhealthy: failed to commit proposal: connection refused: nothing listens on \
-         1.2.3.4:5\nc is unhealthy: failed to commit proposal: Active Alarm(s): NOSPACE CORRUPT UNKNOWN \
-         \n"
+         1.2.3.4:5\nc is unhealthy: failed to commit proposal: Active Alarm(s): NOSPACE CORRUPT \
+         UNKNOWN \n"
     );
     let json = healths(format(WriteOut::Json), &all);
     assert_eq!(json.stderr, "");
