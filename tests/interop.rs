@@ -27,6 +27,8 @@ mod boots;
 mod clusters;
 #[path = "interop/connections.rs"]
 mod connections;
+#[path = "interop/ctl.rs"]
+mod ctl;
 #[path = "interop/damage.rs"]
 mod damage;
 #[path = "interop/directories.rs"]

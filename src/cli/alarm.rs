@@ -2,9 +2,8 @@
 
 use clap::Subcommand;
 
-use super::linked::Program;
-use super::{Global, Outcome, WriteOut, etcdctl, output};
-use crate::ops::{Error, ExitCode};
+use super::{Global, Outcome, etcdctl, output};
+use crate::ops::ExitCode;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -16,9 +15,6 @@ pub(super) fn run(global: &Global, command: &Command) -> Outcome {
     let Command::List = command;
     let cluster = global.cluster()?;
     let alarms = cluster.alarms()?;
-    if global.program == Program::Etcdctl && global.write_out == WriteOut::Table {
-        return Err(Error::usage("table not supported as output format").into());
-    }
     output::print(&etcdctl::alarms(global.format(), &alarms))?;
     Ok(ExitCode::Ok)
 }

@@ -187,16 +187,17 @@ fn translate(
         let message = format!("unknown consistency flag {:?}", other.to_string_lossy());
         return Err(Refusal::new(BAD_FEATURE, message));
     }
-    for (flag, name) in
-        [("auth-jwt-token", "ETCDCTL_AUTH_JWT_TOKEN"), ("discovery-srv", "ETCDCTL_DISCOVERY_SRV")]
-    {
-        let given = line.value(flag).is_some_and(|value| !value.is_empty());
-        if program == Program::Etcdctl && (given || variable(name).is_some()) {
-            let message = format!("--{flag} is not known to etcdkit, which is linked as etcdctl");
-            return Err(Refusal::new(BAD_FEATURE, message));
-        }
+    let given = line.value("discovery-srv").is_some_and(|domain| !domain.is_empty());
+    if program == Program::Etcdctl && (given || variable("ETCDCTL_DISCOVERY_SRV").is_some()) {
+        let message = "--discovery-srv is not known to etcdkit, which is linked as etcdctl";
+        let mut refusal = Refusal::new(BAD_FEATURE, message);
+        refusal.hint = Some("name the members with --endpoints".to_owned());
+        return Err(refusal);
     }
     let format = format(program, &line, variable)?;
+    if format == "table" && command.path == ["alarm", "list"] {
+        return Err(Refusal::new(BAD_FEATURE, "table not supported as output format"));
+    }
     Ok(Asked::Ours(ours(command, &line, &format, arguments)?))
 }
 

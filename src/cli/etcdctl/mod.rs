@@ -9,3 +9,6 @@ mod text;
 pub(super) use answers::{Format, Printed, alarms, hash_kvs, healths, members, statuses};
 pub(super) use table::table;
 pub(super) use text::{shown, size};
+
+#[cfg(all(test, feature = "live"))]
+mod tests;

@@ -10,7 +10,7 @@ pub(in crate::cli) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
     let headings: Vec<String> =
         headings.iter().map(|name| name.replace('_', " ").to_uppercase()).collect();
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| shown(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| shown(cell.trim())).collect()).collect();
     let mut widths: Vec<usize> = headings.iter().map(|name| width(name)).collect();
     for row in &rows {
         for (widest, cell) in widths.iter_mut().zip(row) {
