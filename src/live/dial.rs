@@ -17,6 +17,8 @@ use super::{Cause, Endpoint, Error, Place, Security};
 
 /// Idle time after which the connection is asked for a sign of life while a call is under way.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
+/// Bytes of one answer that may be under way: a snapshot waits for no round trip then.
+const WINDOW_BYTES: u32 = 2 << 20;
 /// Limit for that sign.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(6);
 
@@ -70,6 +72,8 @@ impl Dialer {
             .parse()
             .map_err(|_| failed(Cause::Malformed { what: "it is no URL".to_owned() }))?;
         let target = Target::from(uri)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(2 * WINDOW_BYTES)
             .http2_keep_alive_interval(KEEPALIVE_TIME)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT);
         let (dialer, to) = (self.clone(), endpoint.clone());

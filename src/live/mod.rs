@@ -26,4 +26,4 @@ pub use cluster::{
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use settings::{Credentials, Settings, Tls};
-pub use stream::{Piece, Stream};
+pub use stream::{Limits, Piece, Stream};
