@@ -3,10 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/certs.rs"]
+mod certs;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
+#[path = "support/fake_cases.rs"]
+mod fake_cases;
+#[path = "support/fake_etcd.rs"]
+mod fake_etcd;
 #[path = "support/json_document.rs"]
 mod json_document;
+#[path = "support/packaging_cases.rs"]
+mod packaging_cases;
+#[path = "support/proxy.rs"]
+mod proxy;
 #[path = "support/restore_cases.rs"]
 mod restore_cases;
 #[path = "support/rewrite_cases.rs"]

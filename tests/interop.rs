@@ -8,8 +8,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[path = "support/certs.rs"]
+mod certs;
+#[path = "support/fake_etcd.rs"]
+mod fake_etcd;
+#[path = "support/proxy.rs"]
+mod proxy;
 mod support;
 
+#[path = "interop/cluster_harness.rs"]
+mod cluster_harness;
 #[path = "interop/programs.rs"]
 mod programs;
 
@@ -25,6 +33,8 @@ mod directories;
 mod edited;
 #[path = "interop/equals.rs"]
 mod equals;
+#[path = "interop/fakes.rs"]
+mod fakes;
 #[path = "interop/files.rs"]
 mod files;
 #[path = "interop/hashes.rs"]

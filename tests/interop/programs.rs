@@ -235,7 +235,13 @@ impl Real {
         self.launch(command, value("--data-dir"), value("--listen-client-urls").clone())
     }
 
-    fn launch(&self, mut command: Command, data_dir: &str, endpoint: String) -> Etcd<'_> {
+    /// Starts an etcd whose words are there already; its log is `data_dir` with `.log` behind.
+    pub(crate) fn launch(
+        &self,
+        mut command: Command,
+        data_dir: &str,
+        endpoint: String,
+    ) -> Etcd<'_> {
         let log = PathBuf::from(format!("{data_dir}.log"));
         let out = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
         let offset = out.metadata().expect("a log").len();
