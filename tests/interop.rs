@@ -25,6 +25,8 @@ mod programs;
 mod boots;
 #[path = "interop/clusters.rs"]
 mod clusters;
+#[path = "interop/connections.rs"]
+mod connections;
 #[path = "interop/damage.rs"]
 mod damage;
 #[path = "interop/directories.rs"]

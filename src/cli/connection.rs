@@ -1,13 +1,20 @@
 //! Flags and environment that say where the members are and as whom to ask: etcdctl's.
+//!
+//! What is given on the command line wins over `ETCDKIT_*`, that over `ETCDCTL_*`, and that over
+//! what `--from-kubeadm` finds. Variables are read by commands that ask members and by no others.
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
-use super::duration;
-use crate::live::{Credentials, Settings, Tls};
+use super::{duration, prompt};
+use crate::live::{Credentials, Settings, Tls, Token};
 use crate::ops::Error;
+use crate::ops::kubeadm::{self, Found};
 
 /// Heading of these flags in every help text.
 const HEADING: &str = "Connection (for commands that ask running members)";
@@ -19,6 +26,11 @@ pub(super) struct Connection {
     /// Client URLs of the members [default: 127.0.0.1:2379] [env: ETCDCTL_ENDPOINTS]
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     endpoints: Vec<String>,
+    /// Take endpoints and certificates from this node's static pod: etcd.yaml, a folder of
+    /// manifests, or the root of a node [default: /etc/kubernetes/manifests/etcd.yaml]
+    #[arg(long, global = true, value_name = "PATH", num_args = 0..=1, require_equals = true,
+        default_missing_value = kubeadm::DEFAULT_PATH)]
+    from_kubeadm: Option<PathBuf>,
     /// Ask every member that the cluster has
     #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
         default_missing_value = "true")]
@@ -58,12 +70,30 @@ pub(super) struct Connection {
     /// Limit for one question to one member [default: 5s] [env: ETCDCTL_COMMAND_TIMEOUT]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
     command_timeout: Option<Duration>,
+    /// A token instead of user and password [env: ETCDCTL_AUTH_JWT_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN", conflicts_with_all = ["user", "password"])]
+    auth_jwt_token: Option<String>,
+    /// Time after which a silent connection is asked for a sign of life, at least 10s
+    /// [default: 2s] [env: ETCDCTL_KEEPALIVE_TIME]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
+    keepalive_time: Option<Duration>,
+    /// Limit for that sign [default: 6s] [env: ETCDCTL_KEEPALIVE_TIMEOUT]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
+    keepalive_timeout: Option<Duration>,
+    /// Whether notes are JSON.
+    #[arg(skip)]
+    json: bool,
 }
 
 impl Connection {
+    /// Says whether notes are JSON.
+    pub(super) fn noting(self, json: bool) -> Self {
+        Self { json, ..self }
+    }
+
     /// Tells whether members were named on the command line.
     pub(super) fn is_given(&self) -> bool {
-        !self.endpoints.is_empty()
+        !self.endpoints.is_empty() || self.from_kubeadm.is_some()
     }
 
     /// Tells whether every member that the cluster has is to be asked.
@@ -80,43 +110,97 @@ impl Connection {
         limit(self.command_timeout, "COMMAND_TIMEOUT")
     }
 
-    /// Fills in the environment and the defaults.
+    /// Fills in the environment, what a node's manifests say, and the defaults.
     ///
     /// # Errors
     ///
-    /// [`crate::ops::ExitCode::Usage`] for a variable or a user that cannot be read.
+    /// [`crate::ops::ExitCode::Usage`] for a variable or a user that cannot be read, and those of
+    /// [`kubeadm::find`].
     pub(super) fn settings(&self) -> Result<Settings, Error> {
         let defaults = Settings::default();
-        let endpoints = match (self.endpoints.is_empty(), variable("ENDPOINTS")) {
+        let found = match &self.from_kubeadm {
+            Some(path) => kubeadm::find(path)?,
+            None => Found::default(),
+        };
+        let endpoints = match (self.endpoints.is_empty(), variable("ENDPOINTS")?) {
             (false, _) => self.endpoints.clone(),
             (true, Some(list)) => list.split(',').map(str::to_owned).collect(),
+            (true, None) if !found.endpoints.is_empty() => found.endpoints.clone(),
             (true, None) => defaults.endpoints,
         };
         let file = |flag: &Option<PathBuf>, name| {
-            flag.clone().or_else(|| variable(name).map(PathBuf::from))
+            flag.clone().or_else(|| variable_os(name).map(PathBuf::from))
+        };
+        let (cert, key) = (file(&self.cert, "CERT"), file(&self.key, "KEY"));
+        // One of the two belongs to the other, wherever they come from.
+        let (cert, key) = match (cert, key) {
+            (None, None) => {
+                for note in &found.notes {
+                    let line = match self.json {
+                        true => json!({ "note": note }).to_string(),
+                        false => format!("note: {note}"),
+                    };
+                    let _ = writeln!(io::stderr(), "{line}");
+                }
+                (found.cert, found.key)
+            }
+            given => given,
         };
         let tls = Tls {
-            cacert: file(&self.cacert, "CACERT"),
-            cert: file(&self.cert, "CERT"),
-            key: file(&self.key, "KEY"),
+            cacert: file(&self.cacert, "CACERT").or(found.cacert),
+            cert,
+            key,
             insecure_skip_verify: flag(self.insecure_skip_tls_verify, "INSECURE_SKIP_TLS_VERIFY")?
                 .unwrap_or(false),
             required: !flag(self.insecure_transport, "INSECURE_TRANSPORT")?.unwrap_or(true),
         };
+        let limit = |given, name, default| limit(given, name).map(|limit| limit.unwrap_or(default));
+        let token = self.token()?;
         Ok(Settings {
             endpoints,
             tls,
-            user: self.credentials()?,
-            dial_timeout: limit(self.dial_timeout, "DIAL_TIMEOUT")?
-                .unwrap_or(defaults.dial_timeout),
-            command_timeout: limit(self.command_timeout, "COMMAND_TIMEOUT")?
-                .unwrap_or(defaults.command_timeout),
+            user: if token.is_none() { self.credentials()? } else { None },
+            token,
+            dial_timeout: limit(self.dial_timeout, "DIAL_TIMEOUT", defaults.dial_timeout)?,
+            command_timeout: limit(
+                self.command_timeout,
+                "COMMAND_TIMEOUT",
+                defaults.command_timeout,
+            )?,
+            keepalive_time: limit(self.keepalive_time, "KEEPALIVE_TIME", defaults.keepalive_time)?,
+            keepalive_timeout: limit(
+                self.keepalive_timeout,
+                "KEEPALIVE_TIMEOUT",
+                defaults.keepalive_timeout,
+            )?,
         })
     }
 
+    /// A user on the command line wins over a token in the environment.
+    fn token(&self) -> Result<Option<Token>, Error> {
+        let given = match (&self.auth_jwt_token, &self.user) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(_)) => None,
+            (None, None) => variable("AUTH_JWT_TOKEN")?,
+        };
+        let Some(token) = given.filter(|token| !token.is_empty()) else { return Ok(None) };
+        if !token.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(Error::usage("the token holds blanks or odd characters"));
+        }
+        Ok(Some(Token(token)))
+    }
+
     fn credentials(&self) -> Result<Option<Credentials>, Error> {
-        let Some(user) = self.user.clone().or_else(|| variable("USER")) else { return Ok(None) };
-        let given = self.password.clone().or_else(|| variable("PASSWORD"));
+        let user = match &self.user {
+            Some(user) => Some(user.clone()),
+            None => variable("USER")?,
+        };
+        let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(None) };
+        let given = match &self.password {
+            Some(password) => Some(password.clone()),
+            None => variable("PASSWORD")?,
+        };
+        let given = given.filter(|password| !password.is_empty());
         // etcdctl takes a colon for the password's only where no password is given apart.
         let (name, password) = match (given, user.split_once(':')) {
             (Some(password), _) => (user, password),
@@ -131,25 +215,48 @@ impl Connection {
 
     fn password_of(&self, user: &str) -> Result<String, Error> {
         let file = self.password_file.clone();
-        let Some(path) = file.or_else(|| variable("PASSWORD_FILE").map(PathBuf::from)) else {
-            return Err(Error::usage(format!("the user {user} has no password"))
-                .hint("set ETCDCTL_PASSWORD, or give --password-file FILE"));
+        let Some(path) = file.or_else(|| variable_os("PASSWORD_FILE").map(PathBuf::from)) else {
+            return prompt::password(user)?.ok_or_else(|| {
+                Error::usage(format!("the user {user} has no password"))
+                    .hint("set ETCDCTL_PASSWORD, or give --password-file FILE")
+            });
         };
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| Error::io(&error, "read", &path))?;
-        Ok(text.lines().next().unwrap_or_default().to_owned())
+        let bytes = read_start(&path).map_err(|error| Error::io(&error, "read", &path))?;
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let shown = path.display();
+        match std::str::from_utf8(line) {
+            Ok("") => Err(Error::usage(format!("the first line of {shown} is empty"))
+                .hint("it must be the password")),
+            Ok(password) => Ok(password.to_owned()),
+            Err(_) => Err(Error::usage(format!("the first line of {shown} is no text in UTF-8"))),
+        }
     }
 }
 
+/// Reads what a password may take of a file.
+fn read_start(path: &std::path::Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path)?;
+    io::Read::read_to_end(&mut io::Read::take(file, 64 * 1024), &mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads `ETCDKIT_NAME`, else `ETCDCTL_NAME`; an empty one counts as none.
-fn variable(name: &str) -> Option<String> {
-    ["ETCDKIT_", "ETCDCTL_"]
-        .iter()
-        .find_map(|prefix| std::env::var(format!("{prefix}{name}")).ok().filter(|v| !v.is_empty()))
+fn variable_os(name: &str) -> Option<OsString> {
+    ["ETCDKIT_", "ETCDCTL_"].iter().find_map(|prefix| {
+        std::env::var_os(format!("{prefix}{name}")).filter(|value| !value.is_empty())
+    })
+}
+
+/// Reads a variable that is text.
+fn variable(name: &str) -> Result<Option<String>, Error> {
+    let unreadable = |_| Error::usage(format!("{name} in the environment is no text in UTF-8"));
+    variable_os(name).map(|value| value.into_string().map_err(unreadable)).transpose()
 }
 
 fn flag(given: Option<bool>, name: &str) -> Result<Option<bool>, Error> {
-    match (given, variable(name)) {
+    match (given, variable(name)?) {
         (Some(given), _) => Ok(Some(given)),
         (None, None) => Ok(None),
         (None, Some(text)) => match text.as_str() {
@@ -161,11 +268,17 @@ fn flag(given: Option<bool>, name: &str) -> Result<Option<bool>, Error> {
 }
 
 fn limit(given: Option<Duration>, name: &str) -> Result<Option<Duration>, Error> {
-    match (given, variable(name)) {
-        (Some(given), _) => Ok(Some(given)),
-        (None, None) => Ok(None),
+    let limit = match (given, variable(name)?) {
+        (Some(given), _) => given,
+        (None, None) => return Ok(None),
         (None, Some(text)) => duration::parse(&text)
-            .map(Some)
-            .map_err(|what| Error::usage(format!("{name} in the environment: {what}"))),
+            .map_err(|what| Error::usage(format!("{name} in the environment: {what}")))?,
+    };
+    // etcdctl waits for ever then, or not at all.
+    if limit.is_zero() {
+        let flag = name.to_ascii_lowercase().replace('_', "-");
+        return Err(Error::usage(format!("--{flag} 0 is no time to wait"))
+            .hint(format!("give a limit, as --{flag} 30s")));
     }
+    Ok(Some(limit))
 }

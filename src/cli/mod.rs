@@ -13,6 +13,8 @@ mod extras;
 mod hashkv;
 mod inspect;
 mod output;
+#[cfg(feature = "live")]
+mod prompt;
 mod restore;
 mod rewrite;
 mod save;
@@ -74,12 +76,13 @@ impl Flags {
         let format = || WriteOut::from_str(&std::env::var("ETCDCTL_WRITE_OUT").ok()?, false).ok();
         let log = || std::env::var_os("ETCDKIT_AUDIT_LOG").filter(|log| !log.is_empty());
         let log = || log().map_or_else(|| audit::DEFAULT_PATH.into(), PathBuf::from);
+        let write_out = self.write_out.or_else(format).unwrap_or(WriteOut::Simple);
         Global {
-            write_out: self.write_out.or_else(format).unwrap_or(WriteOut::Simple),
+            write_out,
             audit_log: self.audit_log.unwrap_or_else(log),
             quiet: self.quiet,
             #[cfg(feature = "live")]
-            connection: self.connection,
+            connection: self.connection.noting(write_out == WriteOut::Json),
         }
     }
 }

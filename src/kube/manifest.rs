@@ -145,7 +145,7 @@ pub struct HostPath {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mount {
+pub(super) struct Mount {
     /// Cleaned, absolute.
     mount_path: String,
     /// Path below the volume that is mounted; empty for all of it.
@@ -159,24 +159,28 @@ impl EtcdManifest {
     /// Finds where an absolute path of the container is on the host.
     #[must_use]
     pub fn home_of(&self, path: &str) -> Home {
-        let Some(path) = clean(path) else { return Home::Container };
-        let deepest = self
-            .mounts
-            .iter()
-            .filter_map(|mount| Some((mount, below(&path, &mount.mount_path)?)))
-            .max_by_key(|(mount, _)| mount.mount_path.len());
-        let Some((mount, rest)) = deepest else { return Home::Container };
-        let Some(volume_path) = &mount.volume_path else {
-            return Home::Volume { volume: mount.volume.clone() };
-        };
-        let parts = [volume_path.as_str(), mount.sub_path.as_str(), rest];
-        Home::Host(HostPath {
-            path: clean(&parts.join("/")).unwrap_or_else(|| volume_path.clone()),
-            volume: mount.volume.clone(),
-            volume_path: volume_path.clone(),
-            mount_path: mount.mount_path.clone(),
-        })
+        home(&self.mounts, path)
     }
+}
+
+/// Finds where an absolute path of a container is on the host.
+pub(super) fn home(mounts: &[Mount], path: &str) -> Home {
+    let Some(path) = clean(path) else { return Home::Container };
+    let deepest = mounts
+        .iter()
+        .filter_map(|mount| Some((mount, below(&path, &mount.mount_path)?)))
+        .max_by_key(|(mount, _)| mount.mount_path.len());
+    let Some((mount, rest)) = deepest else { return Home::Container };
+    let Some(volume_path) = &mount.volume_path else {
+        return Home::Volume { volume: mount.volume.clone() };
+    };
+    let parts = [volume_path.as_str(), mount.sub_path.as_str(), rest];
+    Home::Host(HostPath {
+        path: clean(&parts.join("/")).unwrap_or_else(|| volume_path.clone()),
+        volume: mount.volume.clone(),
+        volume_path: volume_path.clone(),
+        mount_path: mount.mount_path.clone(),
+    })
 }
 
 /// Reads a manifest file; it is not changed, and never waited for.
@@ -185,6 +189,11 @@ impl EtcdManifest {
 ///
 /// [`Error::Read`] when it is not a regular file or cannot be read, [`Error::At`] for its text.
 pub fn read(path: &Path) -> Result<EtcdManifest, Error> {
+    parse(&bytes_of(path)?)
+}
+
+/// Reads the bytes of a manifest file, as far as a manifest may be long.
+pub(super) fn bytes_of(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     // Without NONBLOCK, opening a pipe that nobody writes to would wait for ever.
     let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -196,7 +205,7 @@ pub fn read(path: &Path) -> Result<EtcdManifest, Error> {
     let mut bytes = Vec::new();
     let limit = crate::format::u64_of(yaml::SIZE_LIMIT).saturating_add(1);
     file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
-    parse(&bytes)
+    Ok(bytes)
 }
 
 /// Reads a manifest's text.
@@ -298,7 +307,7 @@ fn etcd_container(spec: &Node) -> Result<&Node, Error> {
 }
 
 /// Reads the container's mounts together with the volumes behind them.
-fn mounts(spec: &Node, container: &Node) -> Result<Vec<Mount>, Error> {
+pub(super) fn mounts(spec: &Node, container: &Node) -> Result<Vec<Mount>, Error> {
     let mut volumes = BTreeMap::new();
     for volume in items(spec, "volumes")? {
         let Some(name) = text_of(volume, "name")? else {
@@ -373,7 +382,7 @@ pub(super) fn text_of<'a>(holder: &'a Node, key: &str) -> Result<Option<&'a str>
     }
 }
 
-fn mapping<'a>(holder: &'a Node, key: &str) -> Result<Option<&'a Node>, Error> {
+pub(super) fn mapping<'a>(holder: &'a Node, key: &str) -> Result<Option<&'a Node>, Error> {
     match holder.get(key) {
         None => Ok(None),
         Some(node) if matches!(node.value, Value::Mapping(_)) => Ok(Some(node)),
@@ -395,7 +404,7 @@ pub(super) fn at(trouble: Trouble, node: &Node, what: &str) -> Error {
     Error::At { trouble, at: node.at, what: what.to_owned() }
 }
 
-fn base_name(path: &str) -> &str {
+pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

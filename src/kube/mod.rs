@@ -3,6 +3,7 @@
 //! | module | story |
 //! |---|---|
 //! | [`yaml`] | one YAML document as a tree with positions, bounded, no aliases |
+//! | [`apiserver`] | the static pod that runs kube-apiserver: which etcd it uses |
 //! | [`manifest`] | the static pod that runs etcd: flags, paths on the host, owner |
 //! | `flags` | a container's command line and environment, as etcd reads them |
 //! | [`object`] | who a stored object is, by the bytes of its value |
@@ -14,6 +15,7 @@
 //! 2. Values, environment values and keys are never part of an error or of a `Debug` text.
 //! 3. Nothing here writes.
 
+pub mod apiserver;
 mod flags;
 pub mod manifest;
 pub mod object;

@@ -7,13 +7,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{AlarmAction, AlarmType, Channel, Client, GetOptions, ResponseHeader};
+use etcd_client::{AlarmAction, AlarmType, Client, ConnectOptions, GetOptions, ResponseHeader};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
-use super::dial::{self, Dialer};
-use super::{Cause, Credentials, Endpoint, Error, Settings, tls};
+use super::dial::{self, Dialer, Latest};
+use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
 
 /// One answer an endpoint, in the order given, under the text given.
 pub type Answers<T> = Vec<(String, Result<T, Error>)>;
@@ -160,7 +160,16 @@ pub struct Cluster {
 /// One endpoint, and the client where one is connected.
 pub(super) struct Target {
     pub(super) endpoint: Endpoint,
-    client: Mutex<Option<Client>>,
+    client: Mutex<Option<Kept>>,
+}
+
+/// A connected client.
+#[derive(Clone)]
+pub(super) struct Kept {
+    pub(super) client: Client,
+    latest: Latest,
+    /// Whether the user that was named is logged in: not where authentication is off.
+    logged_in: bool,
 }
 
 impl Drop for Cluster {
@@ -184,9 +193,12 @@ impl Cluster {
         }
         let targets = targets(&settings.endpoints)?;
         let dialer = Dialer {
-            tls: Some(tls::material(&settings.tls)?),
+            tls: tls::material(&settings.tls)?,
             tls_wanted: settings.tls.is_wanted(),
-            timeout: settings.dial_timeout,
+            timeout: settings.dial_timeout.min(settings.command_timeout),
+            keepalive_time: settings.keepalive_time,
+            keepalive_timeout: settings.keepalive_timeout,
+            token: settings.token.clone(),
         };
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -417,24 +429,54 @@ impl Cluster {
             (target.clone(), self.dialer.clone(), self.settings.user.clone());
         async move {
             let failed = |cause| Error::of(target.endpoint.given(), cause);
-            let answer = async {
-                let client = target.client(&dialer, user.as_ref()).await?;
-                ask(client).await.map_err(|error| failed(dial::cause(&error)))
-            };
+            let began = Instant::now();
+            // Connecting has limits of its own, and says what took so long.
+            let kept = target.client(&dialer, user.as_ref(), limit).await?;
+            let rest = limit.saturating_sub(began.elapsed()).max(limit / 4);
             let late = Cause::Timeout { after: limit, doing: "waiting for its answer" };
-            tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(failed(late)))
+            match tokio::time::timeout(rest, ask(kept.client)).await {
+                Err(_) => Err(failed(late)),
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(error)) => {
+                    let cause = dialer.call_cause(&error, &kept.latest);
+                    // It speaks HTTP/2 and is no etcd: find out who it is.
+                    Err(failed(match cause {
+                        cause @ Cause::NotEtcd { .. } => {
+                            diagnose::refine(&dialer, &target.endpoint, cause).await
+                        }
+                        cause => cause,
+                    }))
+                }
+            }
         }
     }
 
     /// Returns a connected client for a stream, which has limits of its own.
     pub(super) fn client(&self, target: &Target) -> Result<Client, Error> {
         let limit = self.settings.command_timeout;
-        let late = Cause::Timeout { after: limit, doing: "connecting" };
         self.block_on(async {
-            let client = target.client(&self.dialer, self.settings.user.as_ref());
-            let late = Err(Error::of(target.endpoint.given(), late));
-            tokio::time::timeout(limit, client).await.unwrap_or(late)
+            let kept = target.client(&self.dialer, self.settings.user.as_ref(), limit).await?;
+            Ok(kept.client)
         })
+    }
+
+    /// Tells whether the user that was named is logged in somewhere.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.block_on(async {
+            for target in &self.targets {
+                if target.client.lock().await.as_ref().is_some_and(|kept| kept.logged_in) {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
+    /// Returns the name in our certificate that counts as a user where none is named.
+    pub(super) fn certificate_user(&self) -> Option<String> {
+        let own = self.dialer.tls.own.as_ref()?;
+        let secure = self.targets.iter().any(|target| self.dialer.is_secure(&target.endpoint));
+        secure.then(|| own.facts.common_name.clone()).filter(|name| !name.is_empty())
     }
 
     pub(super) fn spawn(
@@ -446,28 +488,42 @@ impl Cluster {
 }
 
 impl Target {
+    /// Returns the client that is kept, or connects one, and logs in within a limit.
     async fn client(
         &self,
         dialer: &Arc<Dialer>,
         user: Option<&Credentials>,
-    ) -> Result<Client, Error> {
+        limit: Duration,
+    ) -> Result<Kept, Error> {
         let mut kept = self.client.lock().await;
-        if let Some(client) = &*kept {
-            return Ok(client.clone());
+        if let Some(kept) = &*kept {
+            return Ok(kept.clone());
         }
-        let failed = |error| Error::of(self.endpoint.given(), dial::cause(&error));
-        let channel = Channel::Tonic(dialer.channel(&self.endpoint).await?);
-        let mut client = Client::from_channel(channel, None).await.map_err(failed)?;
+        let failed = |cause| Error::of(self.endpoint.given(), cause);
+        let line = dialer.channel(&self.endpoint).await?;
+        // A token lives for minutes, and who watches asks for longer.
+        let options = ConnectOptions::new().with_auto_token_refresh(true);
+        let client = Client::from_channel(line.channel, Some(options)).await;
+        let mut client = client.map_err(|error| failed(dial::cause(&error)))?;
+        let mut logged_in = false;
         if let Some(user) = user {
             let login = Some((user.name.clone(), user.password.clone()));
-            match client.update_user(login).await {
-                Ok(()) => {}
+            let late = Cause::Timeout { after: limit, doing: "logging in" };
+            let login = tokio::time::timeout(limit, client.update_user(login)).await;
+            match login.map_err(|_| failed(late))? {
+                Ok(()) => logged_in = true,
                 Err(error) if is_auth_off(&error) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => {
+                    return Err(failed(match dialer.call_cause(&error, &line.latest) {
+                        cause @ Cause::NotEtcd { .. } => {
+                            diagnose::refine(dialer, &self.endpoint, cause).await
+                        }
+                        cause => cause,
+                    }));
+                }
             }
         }
-        *kept = Some(client.clone());
-        Ok(client)
+        Ok(kept.insert(Kept { client, latest: line.latest, logged_in }).clone())
     }
 }
 

@@ -1,9 +1,9 @@
 //! The address of one member's client port, as `--endpoints` spells it.
 //!
-//! **Shape**: `http://HOST:PORT`, `https://HOST:PORT`, `unix://PATH`, `unixs://PATH`, or
-//! `HOST:PORT`, which is https where TLS flags are given and http elsewhere (etcd client/v3,
-//! internal/endpoint, `RequiresCredentials`, checked at 3.7.3). HOST is a name, an IPv4 address or
-//! an IPv6 address in brackets.
+//! **Shape**: `http://HOST:PORT`, `https://HOST:PORT`, `unixs://PATH`, or `HOST:PORT` and
+//! `unix://PATH`, which use TLS where TLS flags are given and none elsewhere (etcd client/v3,
+//! internal/endpoint, `translateEndpoint`, checked at 3.7.3). HOST is a name, an IPv4 address or
+//! an IPv6 address in brackets. `unix:PATH` and `unixs:PATH` are taken too.
 //!
 //! **Errors**: [`Cause::Malformed`].
 
@@ -12,11 +12,11 @@ use super::{Cause, Error};
 /// Whether connections to an endpoint use TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// Never: the scheme is `http` or `unix`.
+    /// Never: the scheme is `http`.
     Plain,
     /// Always: the scheme is `https` or `unixs`.
     Tls,
-    /// Where TLS flags are given: there is no scheme.
+    /// Where TLS flags are given: there is no scheme, or it is `unix`.
     AsFlagsSay,
 }
 
@@ -62,10 +62,17 @@ impl Endpoint {
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return malformed("it holds blanks or control characters");
         }
-        let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, r)| (Some(s), r));
+        let local = ["unix", "unixs"]
+            .into_iter()
+            .find_map(|scheme| Some((Some(scheme), text.strip_prefix(scheme)?.strip_prefix(':')?)));
+        let (scheme, rest) = match (text.split_once("://"), local) {
+            (Some((scheme, rest)), _) => (Some(scheme), rest),
+            (None, Some(local)) => local,
+            (None, None) => (None, text),
+        };
         let security = match scheme.map(str::to_ascii_lowercase).as_deref() {
-            None => Security::AsFlagsSay,
-            Some("http" | "unix") => Security::Plain,
+            None | Some("unix") => Security::AsFlagsSay,
+            Some("http") => Security::Plain,
             Some("https" | "unixs") => Security::Tls,
             Some(_) => return malformed("its scheme is not http, https, unix or unixs"),
         };
@@ -106,6 +113,30 @@ impl Endpoint {
         self.security
     }
 
+    /// Returns the name or address that its certificate must be for: the host, or the name of the
+    /// socket's file up to a colon.
+    #[must_use]
+    pub fn server_name(&self) -> &str {
+        match &self.place {
+            // A zone says which of our interfaces leads there.
+            Place::Tcp { host, .. } => host.split('%').next().unwrap_or(host),
+            Place::Unix(path) => {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                name.split(':').next().unwrap_or(name)
+            }
+        }
+    }
+
+    /// Returns the address with its port as a URL has it, or the path of the socket.
+    #[must_use]
+    pub fn address(&self) -> String {
+        match &self.place {
+            Place::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Place::Tcp { host, port } => format!("{host}:{port}"),
+            Place::Unix(path) => path.clone(),
+        }
+    }
+
     /// Returns where it listens.
     #[must_use]
     pub fn place(&self) -> &Place {
@@ -126,11 +157,27 @@ mod tests {
             (" cp-1:2379/ ", Security::AsFlagsSay, tcp("cp-1", 2379)),
             ("HTTP://[::1]:2379", Security::Plain, tcp("::1", 2379)),
             ("https://cp-1:2379", Security::Tls, tcp("cp-1", 2379)),
-            ("unix:///run/etcd.sock", Security::Plain, Place::Unix("/run/etcd.sock".into())),
+            ("unix:///run/e.sock", Security::AsFlagsSay, Place::Unix("/run/e.sock".into())),
+            ("unix:e.sock", Security::AsFlagsSay, Place::Unix("e.sock".into())),
+            ("unixs:/run/e.sock", Security::Tls, Place::Unix("/run/e.sock".into())),
             ("unixs://etcd.sock:1", Security::Tls, Place::Unix("etcd.sock:1".into())),
+            ("unix:2379", Security::AsFlagsSay, Place::Unix("2379".into())),
         ] {
             let endpoint = Endpoint::parse(given).unwrap();
             assert_eq!((endpoint.security(), endpoint.place()), (security, &place), "{given}");
+        }
+    }
+
+    #[test]
+    fn names_what_a_certificate_must_be_for() {
+        for (given, name, address) in [
+            ("https://cp-1:2379", "cp-1", "cp-1:2379"),
+            ("https://[::1]:2379", "::1", "[::1]:2379"),
+            ("https://[fe80::1%eth0]:2379", "fe80::1", "[fe80::1%eth0]:2379"),
+            ("unixs:///run/localhost:m1", "localhost", "/run/localhost:m1"),
+        ] {
+            let endpoint = Endpoint::parse(given).unwrap();
+            assert_eq!((endpoint.server_name(), endpoint.address().as_str()), (name, address));
         }
     }
 

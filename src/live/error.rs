@@ -67,8 +67,11 @@ pub enum Cause {
         what: String,
     },
     /// Nobody listens there.
-    #[error("connection refused: nothing listens on that port")]
-    Refused,
+    #[error("connection refused: nothing listens on {address}")]
+    Refused {
+        /// The address that was tried last; for a socket in the file system its path.
+        address: String,
+    },
     /// No way there, or the connection could not be made for another reason of the system's.
     #[error("cannot be reached: {what}")]
     Unreachable {
@@ -90,8 +93,11 @@ pub enum Cause {
         what: String,
     },
     /// It is a port for other members.
-    #[error("that is the member's peer port, not its client port")]
-    PeerPort,
+    #[error("that is the member's peer port, not its client port{}", clients(.client_urls))]
+    PeerPort {
+        /// Where it serves clients, as far as it said.
+        client_urls: Vec<String>,
+    },
     /// Something else answers there.
     #[error("what answers there is not etcd's client port: {what}")]
     NotEtcd {
@@ -135,6 +141,13 @@ pub enum Cause {
     },
 }
 
+fn clients(urls: &[String]) -> String {
+    match urls {
+        [] => String::new(),
+        urls => format!("; it serves clients at {}", urls.join(", ")),
+    }
+}
+
 fn seconds(after: &Duration) -> String {
     match after.subsec_millis() {
         0 => format!("{} s", after.as_secs()),
@@ -168,8 +181,14 @@ pub struct Certificate {
     pub not_before: String,
     /// Until when, as RFC 3339.
     pub not_after: String,
+    /// What it may be used for; empty when it does not say, which allows everything.
+    pub uses: Vec<String>,
     /// The file, when it is ours.
     pub file: String,
+    /// Authorities that the server said it takes certificates from, when it is ours.
+    pub authorities: Vec<String>,
+    /// What this machine's clock said, as RFC 3339.
+    pub clock: String,
 }
 
 /// Why a certificate is not accepted.
@@ -205,26 +224,53 @@ pub enum Problem {
 
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = match self.side {
-            Side::Server => "the server's certificate",
-            Side::Client => "our certificate",
+        let whose = match (self.side, self.file.as_str()) {
+            (Side::Server, _) => "the server's certificate".to_owned(),
+            (Side::Client, "") => "our certificate".to_owned(),
+            (Side::Client, file) => format!("our certificate {file}"),
         };
         match &self.problem {
-            Problem::UnknownAuthority => {
-                write!(f, "{whose} was not signed by an authority that is trusted")?;
+            Problem::UnknownAuthority if self.side == Side::Server => {
+                write!(f, "{whose} was not signed by an authority that we trust")?;
             }
-            Problem::Expired => write!(f, "{whose} expired on {}", self.not_after)?,
-            Problem::NotYetValid => write!(f, "{whose} is valid only from {}", self.not_before)?,
+            Problem::UnknownAuthority => {
+                write!(f, "{whose} was not signed by an authority that the server trusts")?;
+                if !self.authorities.is_empty() {
+                    write!(f, ", which are {}", self.authorities.join("; "))?;
+                }
+            }
+            Problem::Expired => {
+                let (end, clock) = (&self.not_after, &self.clock);
+                write!(f, "{whose} expired at {end}; this machine's clock says {clock}")?;
+            }
+            Problem::NotYetValid => {
+                let (begin, clock) = (&self.not_before, &self.clock);
+                write!(f, "{whose} is valid only from {begin}; this machine's clock says {clock}")?;
+            }
+            Problem::WrongName { wanted } if self.names.is_empty() => {
+                write!(f, "{whose} is not for {wanted}: it names no host at all")?;
+            }
             Problem::WrongName { wanted } => {
                 write!(f, "{whose} is not for {wanted}, but for {}", self.names.join(", "))?;
             }
-            Problem::WrongPurpose => write!(f, "{whose} is not made for this use")?,
+            Problem::WrongPurpose => {
+                let purpose = match self.side {
+                    Side::Server => "a server",
+                    Side::Client => "a client",
+                };
+                write!(f, "{whose} is not made for {purpose}, but for {}", self.uses.join(", "))?;
+            }
             Problem::Missing => write!(f, "the server wants a client certificate")?,
             Problem::Refused { alert } => write!(f, "the server refused {whose}: {alert}")?,
             Problem::Other { what } => write!(f, "{whose} is not accepted: {what}")?,
         }
         if !self.subject.is_empty() {
-            write!(f, " (subject {}, issuer {})", self.subject, self.issuer)?;
+            write!(f, " (subject {}, issuer {}", self.subject, self.issuer)?;
+            let dates = !matches!(self.problem, Problem::Expired | Problem::NotYetValid);
+            if dates && !self.not_after.is_empty() {
+                write!(f, ", valid from {} until {}", self.not_before, self.not_after)?;
+            }
+            f.write_str(")")?;
         }
         Ok(())
     }

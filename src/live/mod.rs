@@ -11,13 +11,17 @@
 //! [`Settings`] say where and as whom, [`Cluster`] asks, [`Stream`] is a snapshot that comes in.
 
 mod access;
+mod certificate;
 mod cluster;
+mod diagnose;
 mod dial;
 mod endpoint;
 mod error;
+mod http;
 mod settings;
 mod stream;
 mod tls;
+mod trace;
 
 pub use access::Access;
 pub use cluster::{
@@ -25,5 +29,5 @@ pub use cluster::{
 };
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
-pub use settings::{Credentials, Settings, Tls};
+pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Limits, Piece, Stream};

@@ -13,10 +13,17 @@ pub struct Settings {
     pub tls: Tls,
     /// Who asks; `None` where authentication is off, or a client certificate says it.
     pub user: Option<Credentials>,
+    /// A token that stands in for user and password (etcd's `--auth-token=jwt`).
+    pub token: Option<Token>,
     /// Limit for one connection, name resolution and TLS included.
     pub dial_timeout: Duration,
     /// Limit for one question to one member, the connection included.
     pub command_timeout: Duration,
+    /// Time without a byte after which a busy connection is asked for a sign of life; etcd takes
+    /// it ill below ten seconds, so that it is never asked more often.
+    pub keepalive_time: Duration,
+    /// Limit for that sign.
+    pub keepalive_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -25,8 +32,11 @@ impl Default for Settings {
             endpoints: vec!["127.0.0.1:2379".to_owned()],
             tls: Tls::default(),
             user: None,
+            token: None,
             dial_timeout: Duration::from_secs(2),
             command_timeout: Duration::from_secs(5),
+            keepalive_time: Duration::from_secs(2),
+            keepalive_timeout: Duration::from_secs(6),
         }
     }
 }
@@ -66,5 +76,29 @@ pub struct Credentials {
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A token that says who asks; it shows nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_show_nowhere() {
+        let user = Credentials { name: "root".into(), password: "hunter2".into() };
+        let token = Some(Token("hunter2".into()));
+        let settings = Settings { user: Some(user), token, ..Settings::default() };
+        let text = format!("{settings:?}");
+        assert!(text.contains("root") && !text.contains("hunter2"), "{text}");
     }
 }

@@ -16,6 +16,8 @@ pub mod exit;
 pub mod hashkv;
 pub mod holder;
 pub mod inspect;
+#[cfg(feature = "live")]
+pub mod kubeadm;
 pub mod new_file;
 pub mod progress;
 #[cfg(feature = "live")]

@@ -131,31 +131,29 @@ fn final_word(error: &live::Error) -> Option<live::Error> {
     is_final.then(|| error.clone())
 }
 
-/// Makes sure that the user that was named may save snapshots.
+/// Makes sure that the one who asks may save snapshots.
 fn check_access(cluster: &Cluster) -> Result<(), Error> {
-    if cluster.settings().user.is_none() {
+    let access = match cluster.access() {
+        Ok(access) => access,
+        Err(error) => {
+            // What else is wrong is told by the questions that follow.
+            return final_word(&error).map_or(Ok(()), |error| Err(error.into()));
+        }
+    };
+    if access.is_admin() {
         return Ok(());
     }
-    match cluster.access() {
-        Ok(access) if access.is_admin() => Ok(()),
-        Ok(access) => {
-            let roles = match access.roles.as_slice() {
-                [] => "no role".into(),
-                roles => format!("the roles {}", roles.join(", ")),
-            };
-            let message = format!(
-                "the user {} may not save a snapshot: that needs the role root, and it has {roles}",
-                access.user
-            );
-            Err(Error::new(ExitCode::Tls, message)
-                .hint("use a user with the role root: etcdctl user grant-role NAME root"))
-        }
-        Err(error) => match final_word(&error) {
-            Some(error) => Err(error.into()),
-            // What else is wrong is told by the questions that follow.
-            None => Ok(()),
-        },
-    }
+    let who = match access.user.as_str() {
+        "" => "whoever asks".into(),
+        user => format!("the user {user}"),
+    };
+    let has = match access.roles.as_slice() {
+        [] => String::new(),
+        roles => format!("; it has {}", roles.join(", ")),
+    };
+    let message = format!("{who} may not save a snapshot: that needs the role root{has}");
+    Err(Error::new(ExitCode::Tls, message)
+        .hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
 }
 
 /// All members failed: tells why for each.
