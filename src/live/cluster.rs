@@ -13,6 +13,7 @@ use etcd_client::{
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 
 use super::dial::{self, Dialer, Latest};
 use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
@@ -255,10 +256,27 @@ impl Cluster {
         self.each(status)
     }
 
+    /// Asks one of the endpoints for its status.
+    ///
+    /// # Errors
+    ///
+    /// Every cause of a call.
+    pub fn status(&self, endpoint: &str) -> Result<Status, Error> {
+        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
+        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
+        self.block_on(self.ask(target, status))
+    }
+
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
     #[must_use]
     pub fn hash_kvs(&self, revision: i64) -> Answers<HashKv> {
-        self.each(move |mut client| async move {
+        self.hash_kvs_within(revision, self.settings.command_timeout)
+    }
+
+    /// Asks every endpoint for its HashKV at a revision; each answers within `limit`, or not.
+    #[must_use]
+    pub fn hash_kvs_within(&self, revision: i64, limit: Duration) -> Answers<HashKv> {
+        self.each_within(limit, move |mut client| async move {
             let answer = client.hash_kv(revision).await?;
             Ok(HashKv {
                 header: header(answer.header()),
@@ -321,12 +339,24 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
+        self.each_within(self.settings.command_timeout, ask)
+    }
+
+    fn each_within<T, F>(
+        &self,
+        limit: Duration,
+        ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
+    ) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
         let names = self.targets.iter().map(|target| target.endpoint.given().to_owned());
         let answers = self.block_on(async {
             let tasks: Vec<_> = self
                 .targets
                 .iter()
-                .map(|target| tokio::spawn(self.ask(target, ask.clone())))
+                .map(|target| tokio::spawn(self.ask_within(limit, target, ask.clone())))
                 .collect();
             let mut answers = Vec::with_capacity(tasks.len());
             for (task, target) in tasks.into_iter().zip(&self.targets) {
@@ -403,7 +433,20 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        let limit = self.settings.command_timeout;
+        self.ask_within(self.settings.command_timeout, target, ask)
+    }
+
+    /// Asks one endpoint within a limit, the connection included.
+    fn ask_within<T, F>(
+        &self,
+        limit: Duration,
+        target: &Arc<Target>,
+        ask: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send + 'static
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
         let (target, dialer, user) =
             (target.clone(), self.dialer.clone(), self.settings.user.clone());
         async move {
@@ -458,10 +501,11 @@ impl Cluster {
         secure.then(|| own.facts.common_name.clone()).filter(|name| !name.is_empty())
     }
 
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(task);
-        }
+    pub(super) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        self.runtime.as_ref().map(|runtime| runtime.spawn(task).abort_handle())
     }
 }
 

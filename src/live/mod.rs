@@ -35,4 +35,4 @@ pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
 pub use round::Round;
 pub use settings::{Credentials, Settings, Tls, Token};
-pub use stream::{Piece, Stream};
+pub use stream::{Limits, Piece, Stream};

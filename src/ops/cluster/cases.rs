@@ -106,8 +106,12 @@ fn a_healthy_cluster_has_no_findings() {
 fn a_member_that_is_down_is_named_and_the_others_are_shown() {
     let partial = (Code::Partial, Code::Partial);
     let wanted = [(Critical, "member-down"), (Critical, "no-more-failures")];
-    let view =
-        holds(|g| down(&mut g.rounds[1], Cause::Refused), Verdict::Critical, partial, &wanted);
+    let view = holds(
+        |g| down(&mut g.rounds[1], Cause::Refused { address: String::new() }),
+        Verdict::Critical,
+        partial,
+        &wanted,
+    );
     let member = &view.members[1];
     assert_eq!(
         (member.name.as_deref(), member.id, member.healthy),
@@ -120,7 +124,7 @@ fn a_member_that_is_down_is_named_and_the_others_are_shown() {
     // Five of which one is down can lose one more.
     let change = |g: &mut Gathered| {
         g.rounds = (1..=5).map(|id| healthy(id, 5)).collect();
-        down(&mut g.rounds[4], Cause::Refused);
+        down(&mut g.rounds[4], Cause::Refused { address: String::new() });
     };
     let view = holds(change, Verdict::Warning, partial, &[(Warning, "member-down")]);
     assert_eq!(view.quorum.may_fail, Some(1));
@@ -136,13 +140,19 @@ fn nobody_answers() {
     };
     let three = [(Critical, "no-answer"); 3];
     let dead = (Code::Unreachable, Code::Unreachable);
-    let view = holds(all(|_| Cause::Refused), Verdict::Unreachable, dead, &three);
+    let view = holds(
+        all(|_| Cause::Refused { address: String::new() }),
+        Verdict::Unreachable,
+        dead,
+        &three,
+    );
     for condition in [Condition::Healthy, Condition::Leader, Condition::NoAlarm] {
         assert!(condition.check(&view).unwrap_err().contains("refused"), "{condition:?}");
     }
     let tls = |_| Cause::Tls { what: "no".into() };
     holds(all(tls), Verdict::Unreachable, (Code::Tls, Code::Tls), &three);
-    let mixed = |i| if i == 0 { Cause::Refused } else { Cause::WantsTls };
+    let mixed =
+        |i| if i == 0 { Cause::Refused { address: String::new() } } else { Cause::WantsTls };
     holds(all(mixed), Verdict::Unreachable, dead, &three);
 }
 
@@ -150,7 +160,7 @@ fn nobody_answers() {
 fn no_leader_and_no_quorum() {
     let leaderless = |g: &mut Gathered| {
         g.alarms = None;
-        down(&mut g.rounds[0], Cause::Refused);
+        down(&mut g.rounds[0], Cause::Refused { address: String::new() });
         for place in [1, 2] {
             status(g, place).leader = 0;
             g.rounds[place].read = Some(Err(unavailable()));
@@ -394,7 +404,7 @@ fn endpoints_of_one_member_are_one_row() {
     let dead = |g: &mut Gathered| {
         let mut gone = g.rounds[0].clone();
         gone.endpoint = "http://127.0.0.1:9".into();
-        down(&mut gone, Cause::Refused);
+        down(&mut gone, Cause::Refused { address: String::new() });
         for round in &mut g.rounds {
             let members = &mut round.members.as_mut().unwrap().as_mut().unwrap().members;
             members[0].client_urls.push("http://127.0.0.1:9".into());
@@ -424,7 +434,7 @@ fn endpoints_of_one_member_are_one_row() {
 
 fn any_round() -> impl Strategy<Value = Round> {
     let cause = prop_oneof![
-        Just(Cause::Refused),
+        Just(Cause::Refused { address: String::new() }),
         Just(Cause::WantsTls),
         Just(Cause::NotAuthenticated { what: "who".into() }),
         Just(Cause::NotPermitted { what: "no".into() }),
