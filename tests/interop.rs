@@ -51,3 +51,5 @@ mod replays;
 mod running;
 #[path = "interop/together.rs"]
 mod together;
+#[path = "interop/views.rs"]
+mod views;

@@ -241,6 +241,24 @@ fn users_are_told_what_they_may_not() {
 }
 
 #[test]
+fn a_member_that_forgot_who_asks_is_told_again() {
+    let fake = FakeEtcd::start(Member::new("m1").auth("rootpw"));
+    // With a token that it gave out and knows no more, every call is refused from some time on.
+    let forget = |member: &mut Member| {
+        let (code, text) = refusals::BAD_TOKEN;
+        member.faults.insert("Status".into(), Fault::Error(code, text.into()));
+    };
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "status --watch=200ms -w json --endpoints {} --user root --password rootpw",
+        fake.endpoint()
+    );
+    let run = || sandbox.sh(&format!("timeout --preserve-status -s INT 3 $ETCDKIT {line}"));
+    later(run, Duration::from_millis(1500), &fake, forget).expect(130, &[]);
+    assert!(fake.calls("Authenticate") > 1, "{:?}", fake.log());
+}
+
+#[test]
 fn hashes_are_compared_at_one_revision() {
     let cluster = three();
     // Sizes are nobody's business here.

@@ -182,6 +182,19 @@ fn no_leader_and_no_quorum() {
 }
 
 #[test]
+fn one_member_that_is_cut_off_does_not_speak_for_the_others() {
+    let alone = |g: &mut Gathered| {
+        g.alarms = None;
+        g.rounds.truncate(1);
+        g.rounds[0].read = Some(Err(unavailable()));
+    };
+    let wanted = [(Warning, "member-down"), (Info, "not-asked")];
+    let view = holds(alone, Verdict::Warning, (Code::Ok, Code::Unreachable), &wanted);
+    assert_eq!(view.quorum.has_quorum, None);
+    assert!(Condition::Leader.check(&view).is_err());
+}
+
+#[test]
 fn leaders_that_differ() {
     let change = |g: &mut Gathered| status(g, 1).leader = 2;
     let ok = (Code::Ok, Code::Ok);

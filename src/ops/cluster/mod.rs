@@ -236,8 +236,9 @@ impl Observer {
         Self { settings, whole_cluster, cluster: None }
     }
 
-    /// Asks once and concludes. Takes at most four times the limit for a question, and one more
-    /// for each endpoint that is dead while the members are discovered.
+    /// Asks once and concludes. Takes at most four times the limit for a question, one more for
+    /// each endpoint that is dead while the members are discovered, and all of it twice where
+    /// members have forgotten who asks.
     ///
     /// # Errors
     ///
@@ -247,10 +248,13 @@ impl Observer {
         let (kept, settings, whole_cluster) =
             (self.cluster.take(), self.settings.clone(), self.whole_cluster);
         let (cluster, gathered) = attend(progress, move || {
-            let cluster = match kept {
-                Some(cluster) => cluster,
-                None => open(&settings, whole_cluster)?,
-            };
+            if let Some(cluster) = kept {
+                let gathered = gather(&cluster, whole_cluster);
+                if !gathered.rounds.iter().any(has_forgotten_us) {
+                    return Ok((cluster, gathered));
+                }
+            }
+            let cluster = open(&settings, whole_cluster)?;
             let gathered = gather(&cluster, whole_cluster);
             Ok((cluster, gathered))
         })?;
@@ -332,6 +336,14 @@ fn gather(cluster: &Cluster, whole_cluster: bool) -> Gathered {
     able.sort_unstable();
     let alarms = able.iter().take(2).find_map(|(_, endpoint)| cluster.alarms_at(endpoint).ok());
     Gathered { rounds, alarms, whole_cluster, flags: flags(cluster.settings()) }
+}
+
+/// Tells whether a member does not know the token that it gave out: it ends with time, and with a
+/// restart.
+fn has_forgotten_us(round: &Round) -> bool {
+    let is_unknown = |error: &live::Error| matches!(error.cause, Cause::NotAuthenticated { .. });
+    round.status.as_ref().is_err_and(is_unknown)
+        || round.read.as_ref().is_some_and(|read| read.as_ref().is_err_and(is_unknown))
 }
 
 /// Tells whether a refused read went through all the same: a user without the right to read the
@@ -424,7 +436,9 @@ impl View {
         if !matches!(code, ExitCode::Ok | ExitCode::Partial) {
             return code;
         }
-        if self.quorum.has_quorum == Some(false) {
+        let is_voter = |view: &&MemberView| view.answered() && view.is_learner == Some(false);
+        let mut voters = self.members.iter().filter(is_voter);
+        if self.quorum.healthy == 0 && voters.any(|view| view.serves == Serves::No) {
             return ExitCode::Unreachable;
         }
         let mut tried = self.members.iter().filter(|view| view.answered()).peekable();
@@ -689,13 +703,14 @@ fn quorum(members: &[MemberView], listed: Option<&[Member]>, whole_cluster: bool
     let healthy = asked.iter().filter(|view| view.serves == Serves::Yes).count();
     let voters = listed.map(|all| all.iter().filter(|member| !member.is_learner).count());
     let needed = voters.map(|voters| voters / 2 + 1);
-    let answered: Vec<_> = asked.iter().filter(|view| view.answered()).collect();
-    let has_quorum = if healthy > 0 {
-        Some(true)
-    } else if answered.iter().any(|view| view.serves == Serves::No) {
-        Some(false)
-    } else {
-        None
+    let fails = asked.iter().any(|view| view.serves == Serves::No);
+    // Voters that were not asked may be a majority that this one is cut off from.
+    let possible = voters.map(|voters| voters.saturating_sub(asked.len() - healthy));
+    let has_quorum = match (possible, needed) {
+        _ if healthy > 0 => Some(true),
+        (Some(possible), Some(needed)) if fails && possible >= needed => None,
+        _ if fails => Some(false),
+        _ => None,
     };
     let known = asked.iter().filter(|view| view.id.is_some()).count();
     let all_asked = whole_cluster || voters.is_some_and(|voters| known >= voters);

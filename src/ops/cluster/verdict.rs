@@ -199,7 +199,14 @@ fn availability(view: &View, remarks: &mut Remarks) {
         for member in &view.members {
             let Some(error) = &member.error else { continue };
             let at = member.endpoint.clone().unwrap_or_default();
-            let next = error.hint.lines().map(str::to_owned).collect();
+            let mut next: Vec<String> = error.hint.lines().map(str::to_owned).collect();
+            if view.whole_cluster {
+                next.push(
+                    "members tell clients these addresses (--advertise-client-urls): where they \
+                     cannot be reached from here, leave --cluster out"
+                        .to_owned(),
+                );
+            }
             remarks.critical("no-answer", format!("{at}: {}", error.message), next);
         }
         return;
@@ -233,7 +240,8 @@ fn availability(view: &View, remarks: &mut Remarks) {
             );
         }
         let severity = if is_tight { Urgency::Critical } else { Urgency::Warning };
-        let message = format!("{name}({at}) does not answer: {}", error.message);
+        let told = if view.whole_cluster { ", which it tells clients" } else { "" };
+        let message = format!("{name}({at}{told}) does not answer: {}", error.message);
         remarks.add(severity, "member-down", message, next);
     }
     if is_tight && view.quorum.voters.is_some_and(|voters| voters > 1) {
@@ -317,7 +325,7 @@ fn refused(view: &View, remarks: &mut Remarks) {
             member.healthy == Some(false)
                 && member.serves == Serves::No
                 && member.leader.is_some()
-                && view.quorum.has_quorum == Some(true)
+                && view.quorum.has_quorum != Some(false)
         });
         if let Some(why) = why {
             let message = format!("{} does not serve: {why}", member.label());
@@ -360,11 +368,16 @@ fn alarms(view: &View, remarks: &mut Remarks) {
     }
 }
 
-/// The commands that get writes back: compact, defragment one by one with the leader last, disarm.
-fn reclaim(view: &View) -> Vec<String> {
+/// The command that drops old revisions, but for the newest where there are many.
+fn compaction(view: &View) -> String {
     let newest = view.answering().filter_map(|member| member.revision).max().unwrap_or(0);
     let revision = if newest > KEPT_REVISIONS { newest - KEPT_REVISIONS } else { newest };
-    let mut next = vec![view.ctl(&["compaction", &revision.to_string()])];
+    view.ctl(&["compaction", &revision.to_string()])
+}
+
+/// The commands that get writes back: compact, defragment one by one with the leader last, disarm.
+fn reclaim(view: &View) -> Vec<String> {
+    let mut next = vec![compaction(view)];
     next.extend(defrags(view, |_| true));
     next.push(view.ctl(&["alarm", "disarm"]));
     next
@@ -403,7 +416,7 @@ fn space(view: &View, remarks: &mut Remarks) {
         );
         let mut next = defrags(view, |other| other.id == member.id);
         if quota::percent(free, quota) < 10 {
-            next.insert(0, view.ctl(&["compaction", "REV"]));
+            next.insert(0, compaction(view));
             next.push("find what grows: etcdkit snapshot inspect".to_owned());
         }
         remarks.add(severity, "quota", message, next);

@@ -78,7 +78,7 @@ fn leader(view: &View) -> Result<(), String> {
     if answering.iter().any(|member| member.leader != first.leader) {
         return Err("members name different leaders".to_owned());
     }
-    if view.quorum.has_quorum == Some(false) {
+    if view.quorum.has_quorum != Some(true) {
         return Err("no linearizable read goes through".to_owned());
     }
     Ok(())
@@ -164,8 +164,9 @@ pub fn wait(
         observer.limit_questions(options.question.min(left).max(QUESTION_MIN));
         looks += 1;
         let missing = match observer.look(progress) {
-            Ok(view) if view.status_code() == ExitCode::Tls => {
-                return Err(Error::new(ExitCode::Tls, nobody(&view)));
+            Ok(view) if view.health_code() == ExitCode::Tls => {
+                let error = Error::new(ExitCode::Tls, nobody(&view));
+                return Err(error.hint("check certificates and user with: etcdkit health"));
             }
             Ok(view) => options.until.check(&view).err(),
             Err(error) if error.code == ExitCode::Unreachable => Some(error.message),
