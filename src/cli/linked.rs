@@ -127,7 +127,7 @@ pub(super) fn run(program: Program, words: &[OsString]) -> u8 {
     };
     let global = cli.flags.resolve(program);
     match dispatch(cli.command, &global) {
-        Ok(code) => number(code, ""),
+        Ok(code) => number(program, code, ""),
         Err(Failure::Pipe) => ExitCode::Ok.number(),
         Err(Failure::Output(error)) => {
             let _ = writeln!(io::stderr(), "Error: cannot write the result: {error}");
@@ -135,16 +135,16 @@ pub(super) fn run(program: Program, words: &[OsString]) -> u8 {
         }
         Err(Failure::Operation(error)) => {
             output::print_linked_error(&error);
-            number(error.code, &error.message)
+            number(program, error.code, &error.message)
         }
     }
 }
 
 /// Returns their number for a way to end.
-fn number(code: ExitCode, message: &str) -> u8 {
+fn number(program: Program, code: ExitCode, message: &str) -> u8 {
     match code {
         ExitCode::Ok => 0,
-        ExitCode::Usage => BAD_ARGS,
+        ExitCode::Usage if program == Program::Etcdctl => BAD_ARGS,
         // etcdctl logs in while it connects.
         ExitCode::Tls if message.contains("authentication failed") => BAD_CONNECTION,
         ExitCode::Internal | ExitCode::Interrupted => code.number(),

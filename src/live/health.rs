@@ -135,7 +135,9 @@ fn is_not_permitted(error: &etcd_client::Error) -> bool {
 fn is_refused_after_consensus(error: &etcd_client::Error) -> bool {
     is_not_permitted(error)
         || matches!(error, etcd_client::Error::GRpcStatus(status)
-            if status.message().contains("user name is empty"))
+            if ["user name is empty", "corrupt cluster"]
+                .iter()
+                .any(|words| status.message().contains(words)))
 }
 
 impl Health {
