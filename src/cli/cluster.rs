@@ -50,7 +50,7 @@ enum Until {
     Healthy,
     /// The members that answer name one leader, and a linearizable read goes through
     Leader,
-    /// A member says which alarms are raised, and none is
+    /// A member answers, and none that does tells of an alarm
     NoAlarm,
 }
 

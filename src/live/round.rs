@@ -1,16 +1,17 @@
 //! One round of questions to every endpoint, from which a view of the cluster is made.
 //!
 //! Every endpoint is asked at once: for its status and, where that comes, for the members, for a
-//! read, and for the quota where the status does not say it. No question writes anything; a round
-//! takes at most twice the limit for a question.
+//! read, and for the quota where the status does not say it. No question writes anything: the one for
+//! alarms would add an entry to the log, and every status says them. A round takes at most twice the
+//! limit for a question.
 
 use std::future::Future;
 use std::sync::Arc;
 
-use etcd_client::{AlarmAction, AlarmType, Client};
+use etcd_client::Client;
 
 use super::cluster::{self, Target};
-use super::{Alarm, Cause, Cluster, Error, Members, Read, Status, metrics};
+use super::{Cause, Cluster, Error, Members, Read, Status, metrics};
 
 /// What one endpoint answered in a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,20 +46,6 @@ impl Cluster {
             }
             rounds
         })
-    }
-
-    /// Asks one endpoint for the alarms of all members; needs a majority.
-    ///
-    /// # Errors
-    ///
-    /// Every cause of a call.
-    pub fn alarms_at(&self, endpoint: &str) -> Result<Vec<Alarm>, Error> {
-        let target =
-            self.target(endpoint).ok_or_else(|| Error::of(endpoint, Cause::NoEndpoints))?;
-        self.block_on(self.ask(target, |mut client| async move {
-            let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
-            Ok(cluster::alarms(&answer))
-        }))
     }
 
     fn round_of(&self, target: &Arc<Target>) -> impl Future<Output = Round> + Send + 'static {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::{Error, ExitCode, Progress, reach};
-use crate::live::{self, Alarm, Cause, Cluster, Member, Read, Round, Settings, Status};
+use crate::live::{self, Cause, Cluster, Member, Read, Round, Settings, Status};
 use quota::{Quota, Source};
 use verdict::{Remark, Verdict};
 
@@ -34,8 +34,6 @@ pub const SLOW_READ_MS: u64 = 1000;
 pub struct Gathered {
     /// One for each endpoint.
     pub rounds: Vec<Round>,
-    /// The alarms of all members; `None` where nobody could say.
-    pub alarms: Option<Vec<Alarm>>,
     /// Every member that the cluster has was to be asked.
     pub whole_cluster: bool,
     /// Flags with which etcdctl reaches the members, endpoints left out.
@@ -196,9 +194,6 @@ pub struct View {
     pub members: Vec<MemberView>,
     /// Alarms of all members.
     pub alarms: Vec<AlarmView>,
-    /// Whether a member could say which alarms there are; else `alarms` is what their statuses
-    /// tell.
-    pub alarms_known: bool,
     /// Whether it can write.
     pub quorum: Quorum,
     /// All of it in one word.
@@ -236,7 +231,7 @@ impl Observer {
         Self { settings, whole_cluster, cluster: None }
     }
 
-    /// Asks once and concludes. Takes at most four times the limit for a question, one more for
+    /// Asks once and concludes. Takes at most twice the limit for a question, one more for
     /// each endpoint that is dead while the members are discovered, and all of it twice where
     /// members have forgotten who asks.
     ///
@@ -319,23 +314,9 @@ fn open(settings: &Settings, whole_cluster: bool) -> Result<Cluster, Error> {
     Ok(cluster)
 }
 
-/// Asks every endpoint, and one of those that answered for the alarms.
+/// Asks every endpoint.
 fn gather(cluster: &Cluster, whole_cluster: bool) -> Gathered {
-    let rounds = cluster.round();
-    // The question for alarms goes through the log: it is put once, to one that can answer it.
-    let mut able: Vec<(bool, &str)> = rounds
-        .iter()
-        .filter_map(|round| {
-            let status = round.status.as_ref().ok()?;
-            let reads = matches!(&round.read, Some(Ok(_)))
-                || matches!(&round.read, Some(Err(error)) if is_allowed(&error.cause));
-            let is_follower = status.leader != status.header.member_id;
-            (reads && !status.is_learner).then_some((is_follower, round.endpoint.as_str()))
-        })
-        .collect();
-    able.sort_unstable();
-    let alarms = able.iter().take(2).find_map(|(_, endpoint)| cluster.alarms_at(endpoint).ok());
-    Gathered { rounds, alarms, whole_cluster, flags: flags(cluster.settings()) }
+    Gathered { rounds: cluster.round(), whole_cluster, flags: flags(cluster.settings()) }
 }
 
 /// Tells whether a member does not know the token that it gave out: it ends with time, and with a
@@ -384,7 +365,7 @@ impl View {
                 members.push(unasked(member));
             }
         }
-        let alarms = alarms(gathered, &members);
+        let alarms = alarms(&members);
         measure(&mut members, &alarms);
         // Names are not unique; members that share one stand in the order of their ids.
         members.sort_by(|a, b| key(a).cmp(&key(b)));
@@ -396,7 +377,6 @@ impl View {
             cluster_id,
             members,
             alarms,
-            alarms_known: gathered.alarms.is_some(),
             quorum,
             verdict: Verdict::Ok,
             findings: Vec::new(),
@@ -641,15 +621,10 @@ fn unasked(member: &Member) -> MemberView {
     }
 }
 
-/// Takes the alarms from the list, and where nobody could give it, from what members say of them.
-fn alarms(gathered: &Gathered, members: &[MemberView]) -> Vec<AlarmView> {
-    let mut raised: BTreeSet<(u64, &'static str)> = match &gathered.alarms {
-        Some(alarms) => alarms.iter().map(|a| (a.member_id, a.kind.word())).collect(),
-        None => BTreeSet::new(),
-    };
-    if gathered.alarms.is_none() {
-        raised.extend(members.iter().flat_map(|m| &m.errors).filter_map(|text| alarm_of(text)));
-    }
+/// Takes the alarms of the cluster from what each member says of them.
+fn alarms(members: &[MemberView]) -> Vec<AlarmView> {
+    let told = members.iter().flat_map(|member| &member.errors);
+    let raised: BTreeSet<(u64, &'static str)> = told.filter_map(|text| alarm_of(text)).collect();
     let names: BTreeMap<u64, &str> =
         members.iter().filter_map(|m| Some((m.id?, m.name.as_deref()?))).collect();
     let view = |(id, alarm)| AlarmView { id, name: names.get(&id).map(|n| (*n).into()), alarm };
@@ -657,13 +632,21 @@ fn alarms(gathered: &Gathered, members: &[MemberView]) -> Vec<AlarmView> {
 }
 
 /// Reads an alarm out of a status: `memberID:10276657743932975437 alarm:NOSPACE`, with one blank
-/// or two between and perhaps one behind.
+/// or two between and perhaps one behind. A member 0 and an alarm without a type are left out, as
+/// protobuf's text form does (etcd server/etcdserver/api/v3rpc/maintenance.go, `Status`, checked at
+/// 3.5.35 and 3.7.3).
 fn alarm_of(text: &str) -> Option<(u64, &'static str)> {
-    let mut words = text.split_whitespace();
-    let id = words.next()?.strip_prefix("memberID:")?.parse().ok()?;
-    let word = words.next()?.strip_prefix("alarm:")?;
-    let known = ["NOSPACE", "CORRUPT"].into_iter().find(|known| *known == word)?;
-    words.next().is_none().then_some((id, known))
+    let (mut id, mut alarm) = (None, None);
+    for word in text.split_whitespace() {
+        if let Some(number) = word.strip_prefix("memberID:") {
+            id = Some(number.parse().ok()?);
+        } else {
+            let word = word.strip_prefix("alarm:")?;
+            alarm = Some(["NOSPACE", "CORRUPT"].into_iter().find(|known| *known == word)?);
+        }
+    }
+    let is_one = id.is_some() || alarm.is_some();
+    is_one.then_some((id.unwrap_or(0), alarm.unwrap_or("NONE")))
 }
 
 /// Fills in what hangs on the other members: lags and alarms.
