@@ -163,7 +163,7 @@ fn translate(
     let command = match found {
         Found::Help(text) => return Ok(Asked::Text(text, None)),
         Found::Command(command, _) if line.is_set("help") => {
-            return Ok(Asked::Text(commands::help(program, &command.path), None));
+            return Ok(Asked::Text(commands::help(program, command.path), None));
         }
         Found::Command(command, arguments) => (command, arguments),
     };
@@ -182,6 +182,11 @@ fn translate(
             Program::Etcdctl => commands::elsewhere(program, "defrag of a running member"),
             _ => Refusal::new(ExitCode::Failed.number(), "required flag(s) \"data-dir\" not set"),
         });
+    }
+    let bump = line.value("bump-revision").is_some_and(|bump| !bump.is_empty() && bump != "0");
+    if bump != line.is_set("mark-compacted") {
+        let message = "--mark-compacted required if --revision-bump > 0";
+        return Err(Refusal::new(BAD_ARGS, message));
     }
     if let Some(other) = line.value("consistency").filter(|value| value != "l" && value != "s") {
         let message = format!("unknown consistency flag {:?}", other.to_string_lossy());

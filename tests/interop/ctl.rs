@@ -367,6 +367,8 @@ fn command_lines_end_as_etcdctls_and_etcdutls_do() {
         "defrag",
         "defrag --data-dir nope",
         "snapshot restore",
+        "snapshot restore s.db --mark-compacted",
+        "snapshot restore s.db --bump-revision 9",
         "snapshot restore s.db --name x --initial-cluster y=http://127.0.0.1:2380",
         "nope",
         "verify",
