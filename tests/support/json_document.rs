@@ -94,10 +94,11 @@ impl Document {
             "number" => value.is_i64() || value.is_u64(),
             "boolean" => value.is_boolean(),
             "null" => value.is_null(),
-            "object" => {
+            "object" if value.is_object() => {
                 self.object(shape, &format!("{path}."), value);
-                value.is_object()
+                true
             }
+            "object" => false,
             "list of object" => {
                 let items = value.as_array();
                 for item in items.into_iter().flatten() {
