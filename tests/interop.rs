@@ -49,5 +49,7 @@ mod random;
 mod replays;
 #[path = "interop/running.rs"]
 mod running;
+#[path = "interop/saves.rs"]
+mod saves;
 #[path = "interop/together.rs"]
 mod together;

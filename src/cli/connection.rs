@@ -101,6 +101,15 @@ impl Connection {
         self.cluster.unwrap_or(false)
     }
 
+    /// Returns the limit for a command where one was given, as etcdctl has it for all of one.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::ops::ExitCode::Usage`] for a variable that cannot be read.
+    pub(super) fn command_limit(&self) -> Result<Option<Duration>, Error> {
+        limit(self.command_timeout, "COMMAND_TIMEOUT")
+    }
+
     /// Fills in the environment, what a node's manifests say, and the defaults.
     ///
     /// # Errors

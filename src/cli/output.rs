@@ -38,6 +38,19 @@ pub(super) fn print_fields(value: &Value) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a report on stderr, where stdout holds something else; nobody is left to tell when that
+/// fails.
+pub(super) fn report_aside(value: &Value, lines: &[String], write_out: WriteOut) {
+    let mut err = io::stderr().lock();
+    let _ = match write_out {
+        WriteOut::Json => writeln!(err, "{value}"),
+        WriteOut::Fields => fields(&mut err, "", value),
+        WriteOut::Simple | WriteOut::Table => {
+            lines.iter().try_for_each(|line| writeln!(err, "{line}"))
+        }
+    };
+}
+
 fn fields(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
     let below = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
     match value {

@@ -12,12 +12,17 @@ use crate::ops::{Error, ExitCode};
 
 /// Flags of `snapshot save`.
 #[derive(Debug, Args)]
+#[command(after_help = HELP)]
 pub(super) struct Save {
-    /// The snapshot file to make; nothing may have that name
+    /// The snapshot file to make, or - for standard output; nothing may have that name
     ///
-    /// A note FILE.json is written beside it. It says which revisions may have been served, and a
-    /// restore reads it, so keep the two together.
+    /// {time} in the name becomes the time in UTC, as 20261130T124500Z. A note FILE.json is written
+    /// beside it. It says which revisions may have been served, and a restore reads it, so keep the
+    /// two together.
     file: PathBuf,
+    #[cfg(feature = "live")]
+    #[command(flatten)]
+    live: live::Flags,
     /// Save what a dead member left here, the tail of its log included
     #[arg(long, value_name = "DIR")]
     from_data_dir: Option<PathBuf>,
@@ -33,12 +38,20 @@ pub(super) struct Save {
     dry_run: bool,
 }
 
+const HELP: &str = "\
+As a cron job:
+  etcdkit snapshot save '/backup/etcd-{time}.db' --keep-last 7 --metrics-file /textfile/etcd.prom";
+
 pub(super) fn run(global: &Global, args: Save) -> Outcome {
     let Some(data_dir) = args.from_data_dir else {
-        let error = Error::usage("snapshot save from a running member is not in this version")
-            .hint("etcdctl snapshot save FILE, then etcdkit snapshot verify FILE")
-            .hint("or --from-data-dir DIR, for a member that is not running");
-        return Err(error.into());
+        #[cfg(feature = "live")]
+        return live::run(global, args.file, args.live, args.dry_run);
+        #[cfg(not(feature = "live"))]
+        {
+            let error = Error::usage("this build cannot ask running members")
+                .hint("--from-data-dir DIR, for a member that is not running");
+            return Err(error.into());
+        }
     };
     if args.file.as_os_str() == "-" {
         let error = Error::usage("a snapshot of a data directory goes into a file, not to -")
@@ -117,4 +130,147 @@ fn saved(report: &Report) -> Vec<String> {
     lines.extend(report.equivalent.iter().map(|line| format!("  same as    {line}")));
     lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
     lines
+}
+
+#[cfg(feature = "live")]
+mod live {
+    //! From a running member.
+
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use clap::Args;
+
+    use crate::cli::output::{self, WriteOut};
+    use crate::cli::terminal::Terminal;
+    use crate::cli::{Global, Outcome, duration};
+    use crate::ops::ExitCode;
+    use crate::ops::save::live::{self, IDLE_TIMEOUT, Options, Output, Report, TIMEOUT};
+
+    /// Flags that are for running members only.
+    #[derive(Debug, Args)]
+    #[group(skip)]
+    pub(super) struct Flags {
+        /// The snapshot must have this revision, instead of what a linearizable read tells
+        #[arg(long, value_name = "REV", value_parser = clap::value_parser!(i64).range(1..),
+            conflicts_with = "from_data_dir")]
+        min_revision: Option<i64>,
+        /// Save although no majority of the cluster answers; newer writes may be missing
+        #[arg(long, conflicts_with = "from_data_dir")]
+        without_quorum: bool,
+        /// Use a member although it has a CORRUPT alarm
+        #[arg(long, conflicts_with = "from_data_dir")]
+        accept_corrupt: bool,
+        /// Do not ask the members what their keys hash to
+        #[arg(long, conflicts_with = "from_data_dir")]
+        no_hashkv: bool,
+        /// To -: keep nothing on disk; the trailer is checked, pages and records are not
+        #[arg(long, conflicts_with = "from_data_dir")]
+        no_spool: bool,
+        /// Longest time without bytes [default: 30s]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse,
+            conflicts_with = "from_data_dir")]
+        idle_timeout: Option<Duration>,
+        /// Longest time until the snapshot is here [default: 1h, or --command-timeout where given]
+        #[arg(long, value_name = "DURATION", value_parser = duration::parse,
+            conflicts_with = "from_data_dir")]
+        timeout: Option<Duration>,
+        /// Then remove older snapshots of the same name with another {time}, until N are left
+        #[arg(long, value_name = "N", conflicts_with = "from_data_dir")]
+        keep_last: Option<u64>,
+        /// Write figures for node_exporter's textfile collector here, also after a failure
+        #[arg(long, value_name = "FILE", conflicts_with = "from_data_dir")]
+        metrics_file: Option<PathBuf>,
+    }
+
+    pub(super) fn run(global: &Global, file: PathBuf, flags: Flags, dry_run: bool) -> Outcome {
+        let terminal = Terminal::new(global);
+        let connection = &global.connection;
+        let is_pipe = file.as_os_str() == "-";
+        let options = Options {
+            output: match is_pipe {
+                true => Output::Pipe { spool: !flags.no_spool },
+                false => Output::File(file),
+            },
+            settings: connection.settings()?,
+            whole_cluster: connection.whole_cluster(),
+            min_revision: flags.min_revision,
+            without_quorum: flags.without_quorum,
+            accept_corrupt: flags.accept_corrupt,
+            hashkv: !flags.no_hashkv,
+            idle_timeout: flags.idle_timeout.unwrap_or(IDLE_TIMEOUT),
+            timeout: match flags.timeout {
+                Some(timeout) => timeout,
+                None => connection.command_limit()?.unwrap_or(TIMEOUT),
+            },
+            keep_last: flags.keep_last,
+            metrics_file: flags.metrics_file,
+            dry_run,
+            audit_log: global.audit_log.clone(),
+        };
+        let report = live::save(&options, &terminal)?;
+        terminal.clear();
+        if is_pipe {
+            output::report_aside(&report.json(), &lines(&report), global.write_out);
+            return Ok(ExitCode::Ok);
+        }
+        match global.write_out {
+            WriteOut::Json => output::print_json(&report.json())?,
+            WriteOut::Fields => output::print_fields(&report.json())?,
+            WriteOut::Simple | WriteOut::Table => output::print_lines(&lines(&report))?,
+        }
+        Ok(ExitCode::Ok)
+    }
+
+    fn lines(report: &Report) -> Vec<String> {
+        let mut lines = Vec::new();
+        let did = if report.dry_run { "would save" } else { "saved" };
+        lines.push(format!("{did} {}", report.file));
+        let name = if report.member_name.is_empty() { "-" } else { &report.member_name };
+        lines.push(format!(
+            "  from       {} {name} = {} at {}, etcd {}: {}",
+            report.role, report.member_id, report.endpoint, report.etcd_version, report.why
+        ));
+        if let (Some(size), Some(sha256)) = (report.size_bytes, &report.sha256) {
+            lines.push(format!("  file       {size} bytes, sha256 {sha256}"));
+        }
+        match (report.revision, report.keys) {
+            (Some(revision), Some(keys)) => {
+                lines.push(format!("  revision   {revision}; {keys} keys"));
+            }
+            _ => lines.push(format!("  revision   {} at least", report.revision_needed)),
+        }
+        lines.push(match report.verified {
+            "full" => format!("  verified   trailer, pages, records; {}", hashkv(report)),
+            "trailer" => "  verified   trailer only; pages and records were not checked".into(),
+            _ => format!(
+                "  room       {} bytes, {} free",
+                report.db_size_bytes,
+                report.free_bytes.map_or("unknown".into(), |free| free.to_string())
+            ),
+        });
+        if let Some(note) = &report.note {
+            lines.push(format!("  note       {note}; keep it with the file"));
+        }
+        if let Some(retention) = &report.retention {
+            let removes = if report.dry_run { "would remove" } else { "removed" };
+            lines.push(format!("  kept       {} of the newest", retention.kept.len()));
+            lines.extend(retention.removed.iter().map(|file| format!("  {removes:<10} {file}")));
+        }
+        let steps: Vec<_> =
+            report.steps.iter().map(|step| format!("{} {} ms", step.step, step.ms)).collect();
+        lines.push(format!("  time       {}", steps.join(", ")));
+        lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
+        lines
+    }
+
+    fn hashkv(report: &Report) -> String {
+        let proof = &report.hashkv;
+        match proof.verdict {
+            "equal" => format!("keys as {} members hash them", proof.members.len()),
+            "not_comparable" => "members compacted meanwhile, so keys were not compared".into(),
+            "no_answer" => "no member told a hash of its keys".into(),
+            _ => "keys not compared with the members'".into(),
+        }
+    }
 }

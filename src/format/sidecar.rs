@@ -14,6 +14,9 @@
 //! | `cluster_id`, `member_id` | text | hex, empty when not known |
 //! | `member_name`, `etcd_version`, `storage_version` | text | empty when not known |
 //! | `saved_at` | text | RFC 3339 |
+//! | `endpoint` | text | where that member was asked; left out when not known |
+//! | `duration_ms` | number | how long the save took; left out when not known |
+//! | `quorum` | bool | `false`: no majority answered, so newer writes may exist; else left out |
 //! | `hashkv` | list | [`HashKv`] of each member then; left out when there is none |
 //!
 //! No number is above 2^53, so that every JSON reader sees the same one.
@@ -30,7 +33,7 @@ pub const KIND: &str = "etcdkit.snapshot";
 pub const VERSION: u64 = 1;
 
 /// The note beside a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sidecar {
     /// [`KIND`].
     pub kind: String,
@@ -62,6 +65,15 @@ pub struct Sidecar {
     pub storage_version: String,
     /// When it was saved, as RFC 3339.
     pub saved_at: String,
+    /// Client URL of that member; empty when not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub endpoint: String,
+    /// How long the save took in milliseconds; 0 when not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duration_ms: u64,
+    /// `false` where no majority of the cluster answered; else not known or true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<bool>,
     /// What the members said about their keys then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hashkv: Vec<HashKv>,
@@ -125,6 +137,7 @@ impl Sidecar {
             ("size_bytes", self.size_bytes),
             ("revision", self.revision),
             ("highest_revision_seen", self.highest_revision_seen),
+            ("duration_ms", self.duration_ms),
         ];
         let hashes = self.hashkv.iter().flat_map(|hash| {
             [("hash_revision", hash.hash_revision), ("compact_revision", hash.compact_revision)]
@@ -151,6 +164,11 @@ impl Sidecar {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this shape")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
@@ -175,6 +193,9 @@ mod tests {
             etcd_version: "3.6.16".into(),
             storage_version: "3.6.0".into(),
             saved_at: "2026-11-30T04:40:00Z".into(),
+            endpoint: "https://10.0.0.1:2379".into(),
+            duration_ms: 1_234,
+            quorum: Some(false),
             hashkv: vec![HashKv { hash: 7, compact_revision: -1, ..HashKv::default() }],
         }
     }

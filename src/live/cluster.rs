@@ -13,6 +13,7 @@ use etcd_client::{
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 
 use super::dial::{self, Dialer, Latest};
 use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
@@ -252,32 +253,30 @@ impl Cluster {
     /// Asks every endpoint for its status.
     #[must_use]
     pub fn statuses(&self) -> Answers<Status> {
-        self.each(|mut client| async move {
-            let answer = client.status().await?;
-            Ok(Status {
-                header: header(answer.header()),
-                version: answer.version().to_owned(),
-                db_size: answer.db_size(),
-                db_size_in_use: answer.raft_used_db_size(),
-                db_size_quota: answer.db_size_quota(),
-                leader: answer.leader(),
-                raft_index: answer.raft_index(),
-                raft_term: answer.raft_term(),
-                raft_applied_index: answer.raft_applied_index(),
-                errors: answer.errors().to_vec(),
-                is_learner: answer.is_learner(),
-                storage_version: answer.storage_version().to_owned(),
-                downgrade: answer
-                    .downgrade_info()
-                    .map(|info| (info.enabled(), info.target_version().to_owned())),
-            })
-        })
+        self.each(status)
+    }
+
+    /// Asks one of the endpoints for its status.
+    ///
+    /// # Errors
+    ///
+    /// Every cause of a call.
+    pub fn status(&self, endpoint: &str) -> Result<Status, Error> {
+        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
+        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
+        self.block_on(self.ask(target, self.settings.command_timeout, status))
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
     #[must_use]
     pub fn hash_kvs(&self, revision: i64) -> Answers<HashKv> {
-        self.each(move |mut client| async move {
+        self.hash_kvs_within(revision, self.settings.command_timeout)
+    }
+
+    /// Asks every endpoint for its HashKV at a revision; each answers within `limit`, or not.
+    #[must_use]
+    pub fn hash_kvs_within(&self, revision: i64, limit: Duration) -> Answers<HashKv> {
+        self.each_within(limit, move |mut client| async move {
             let answer = client.hash_kv(revision).await?;
             Ok(HashKv {
                 header: header(answer.header()),
@@ -340,12 +339,24 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
+        self.each_within(self.settings.command_timeout, ask)
+    }
+
+    fn each_within<T, F>(
+        &self,
+        limit: Duration,
+        ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
+    ) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
         let names = self.targets.iter().map(|target| target.endpoint.given().to_owned());
         let answers = self.block_on(async {
             let tasks: Vec<_> = self
                 .targets
                 .iter()
-                .map(|target| tokio::spawn(self.ask(target, ask.clone())))
+                .map(|target| tokio::spawn(self.ask(target, limit, ask.clone())))
                 .collect();
             let mut answers = Vec::with_capacity(tasks.len());
             for (task, target) in tasks.into_iter().zip(&self.targets) {
@@ -370,7 +381,7 @@ impl Cluster {
     {
         let mut last = Error::of("", Cause::NoEndpoints);
         for target in &self.targets {
-            match self.block_on(self.ask(target, ask.clone())) {
+            match self.block_on(self.ask(target, self.settings.command_timeout, ask.clone())) {
                 Ok(answer) => return Ok((target.endpoint.given().to_owned(), answer)),
                 Err(error) => {
                     let final_word = matches!(
@@ -407,13 +418,13 @@ impl Cluster {
     pub(super) fn ask<T, F>(
         &self,
         target: &Arc<Target>,
+        limit: Duration,
         ask: impl Fn(Client) -> F + Send + Sync + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send + 'static
     where
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        let limit = self.settings.command_timeout;
         let (target, dialer, user) =
             (target.clone(), self.dialer.clone(), self.settings.user.clone());
         async move {
@@ -468,10 +479,11 @@ impl Cluster {
         secure.then(|| own.facts.common_name.clone()).filter(|name| !name.is_empty())
     }
 
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(task);
-        }
+    pub(super) fn spawn(
+        &self,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<AbortHandle> {
+        self.runtime.as_ref().map(|runtime| runtime.spawn(task).abort_handle())
     }
 }
 
@@ -527,6 +539,27 @@ fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {
         Ok(Arc::new(Target { endpoint, client: Mutex::new(None) }))
     });
     parsed.collect()
+}
+
+async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
+    let answer = client.status().await?;
+    Ok(Status {
+        header: header(answer.header()),
+        version: answer.version().to_owned(),
+        db_size: answer.db_size(),
+        db_size_in_use: answer.raft_used_db_size(),
+        db_size_quota: answer.db_size_quota(),
+        leader: answer.leader(),
+        raft_index: answer.raft_index(),
+        raft_term: answer.raft_term(),
+        raft_applied_index: answer.raft_applied_index(),
+        errors: answer.errors().to_vec(),
+        is_learner: answer.is_learner(),
+        storage_version: answer.storage_version().to_owned(),
+        downgrade: answer
+            .downgrade_info()
+            .map(|info| (info.enabled(), info.target_version().to_owned())),
+    })
 }
 
 async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {

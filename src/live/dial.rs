@@ -24,6 +24,9 @@ use super::{Cause, Endpoint, Error, Place, Security, Token, diagnose};
 /// internal/internal.go, `KeepaliveMinPingTime`).
 const KEEPALIVE_TIME_MIN: Duration = Duration::from_secs(10);
 
+/// Bytes of one answer that may be under way: a snapshot waits for no round trip then.
+const WINDOW_BYTES: u32 = 2 << 20;
+
 /// Bytes both ways, through TLS or not.
 pub(super) trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
@@ -124,6 +127,8 @@ impl Dialer {
             })
         };
         let target = Target::from(self.origin(endpoint))
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(2 * WINDOW_BYTES)
             .http2_keep_alive_interval(self.keepalive_time.max(KEEPALIVE_TIME_MIN))
             .keep_alive_timeout(self.keepalive_timeout);
         let connected = match target.connect_with_connector(connector).await {

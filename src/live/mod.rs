@@ -32,4 +32,4 @@ pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
 pub use settings::{Credentials, Settings, Tls, Token};
-pub use stream::{Piece, Stream};
+pub use stream::{Limits, Piece, Stream};

@@ -1,13 +1,17 @@
 //! A snapshot that a member sends.
 //!
-//! The member holds a read transaction for as long as the stream is open, so whoever reads one has
-//! a limit for the whole, besides the one for each piece. Pieces come in on the runtime's thread,
-//! and at most [`AHEAD`] of them wait for the reader.
+//! The member holds a read transaction for as long as the stream is open, so a stream ends by
+//! itself: after a limit for the whole, when no bytes come for a while, and when whoever reads it
+//! does not take what came, be that the disk's fault. Pieces come in on the runtime's thread, and
+//! at most [`AHEAD`] of them wait for the reader.
 
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use etcd_client::SnapshotResponse;
+use etcd_client::{SnapshotResponse, SnapshotStreaming};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Cause, Cluster, Error, dial};
 
@@ -15,6 +19,15 @@ use super::{Cause, Cluster, Error, dial};
 const AHEAD: usize = 64;
 /// Time between two questions whether to stop.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How long a stream may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest time without bytes.
+    pub idle: Duration,
+    /// Longest time for all of it.
+    pub total: Duration,
+}
 
 /// A piece of a snapshot.
 pub struct Piece(SnapshotResponse);
@@ -43,7 +56,19 @@ impl Piece {
 pub struct Stream<'a> {
     cluster: &'a Cluster,
     endpoint: String,
-    pieces: mpsc::Receiver<Result<Piece, Cause>>,
+    pieces: mpsc::Receiver<Piece>,
+    /// How it ended, once the pieces end.
+    end: Arc<OnceLock<Result<(), Cause>>>,
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        // It may wait for a piece, and the member for us.
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
 }
 
 impl Cluster {
@@ -52,31 +77,55 @@ impl Cluster {
     /// # Errors
     ///
     /// Every cause of a call.
-    pub fn snapshot(&self, endpoint: &str) -> Result<Stream<'_>, Error> {
+    pub fn snapshot(&self, endpoint: &str, limits: Limits) -> Result<Stream<'_>, Error> {
         let failed = |cause| Error::of(endpoint, cause);
         let target = self.target(endpoint).ok_or_else(|| failed(Cause::NoEndpoints))?;
         let mut client = self.client(target)?;
-        let limit = self.settings().command_timeout;
+        let limit = self.settings().command_timeout.min(limits.total);
         let late = Cause::Timeout { after: limit, doing: "asking for a snapshot" };
-        let opened = self.block_on(async { tokio::time::timeout(limit, client.snapshot()).await });
-        let mut stream =
+        let opened = self.block_on(async { timeout(limit, client.snapshot()).await });
+        let stream =
             opened.map_err(|_| failed(late))?.map_err(|error| failed(dial::cause(&error)))?;
         let (sender, pieces) = mpsc::channel(AHEAD);
-        self.spawn(async move {
-            loop {
-                let piece = match stream.message().await {
-                    Ok(Some(piece)) => Ok(Piece(piece)),
-                    // A receiver that sees the channel end knows that the stream ended.
-                    Ok(None) => return,
-                    Err(error) => Err(dial::cause(&error)),
-                };
-                let is_last = piece.is_err();
-                if sender.send(piece).await.is_err() || is_last {
-                    return;
-                }
-            }
+        let end = Arc::new(OnceLock::new());
+        let told = end.clone();
+        let task = self.spawn(async move {
+            let _ = told.set(forward(stream, &sender, limits).await);
         });
-        Ok(Stream { cluster: self, endpoint: endpoint.to_owned(), pieces })
+        Ok(Stream { cluster: self, endpoint: endpoint.to_owned(), pieces, end, task })
+    }
+}
+
+/// Hands on what comes, within the limits.
+async fn forward(
+    mut stream: SnapshotStreaming,
+    sender: &mpsc::Sender<Piece>,
+    limits: Limits,
+) -> Result<(), Cause> {
+    let end = Instant::now() + limits.total;
+    // An hour-long stream that dies in its last seconds: say which limit it was.
+    let late = |doing| match Instant::now() >= end {
+        true => Cause::Timeout { after: limits.total, doing: "sending the whole snapshot" },
+        false => Cause::Timeout { after: limits.idle, doing },
+    };
+    let mut last_bytes = Instant::now();
+    loop {
+        let until = end.min(last_bytes + limits.idle);
+        let piece = match timeout_at(until, stream.message()).await {
+            Err(_) => return Err(late("waiting for the next piece of the snapshot")),
+            Ok(Ok(Some(piece))) => Piece(piece),
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(error)) => return Err(dial::cause(&error)),
+        };
+        // A piece without bytes is no sign of life: one after the other could come for ever.
+        let has_bytes = !piece.bytes().is_empty();
+        match timeout_at(end.min(Instant::now() + limits.idle), sender.send(piece)).await {
+            Err(_) => return Err(late("waiting until what came before was written here")),
+            // Nobody wants more.
+            Ok(Err(_)) => return Ok(()),
+            Ok(Ok(())) if has_bytes => last_bytes = Instant::now(),
+            Ok(Ok(())) => {}
+        }
     }
 }
 
@@ -85,31 +134,24 @@ impl Stream<'_> {
     ///
     /// # Errors
     ///
-    /// [`Cause::Timeout`] when no piece comes within `idle`, and every cause of a connection that
-    /// breaks.
-    pub fn next(
-        &mut self,
-        idle: Duration,
-        stop: &dyn Fn() -> bool,
-    ) -> Result<Option<Piece>, Error> {
-        let failed = |cause| Error::of(&self.endpoint, cause);
+    /// [`Cause::Timeout`] when a limit passes, and every cause of a connection that breaks.
+    pub fn next(&mut self, stop: &dyn Fn() -> bool) -> Result<Option<Piece>, Error> {
         if let Ok(piece) = self.pieces.try_recv() {
-            return piece.map(Some).map_err(failed);
+            return Ok(Some(piece));
         }
-        let began = Instant::now();
         loop {
             let pieces = &mut self.pieces;
-            let next =
-                self.cluster.block_on(async { tokio::time::timeout(TICK, pieces.recv()).await });
+            let next = self.cluster.block_on(async { timeout(TICK, pieces.recv()).await });
             match next {
-                Ok(piece) => return piece.transpose().map_err(failed),
+                Ok(Some(piece)) => return Ok(Some(piece)),
+                Ok(None) => break,
                 Err(_) if stop() => return Ok(None),
-                Err(_) if began.elapsed() >= idle => {
-                    let doing = "waiting for the next piece of the snapshot";
-                    return Err(failed(Cause::Timeout { after: idle, doing }));
-                }
                 Err(_) => {}
             }
         }
+        let ended = self.end.get().cloned().unwrap_or_else(|| {
+            Err(Cause::Broken { what: "the stream ended without saying why".to_owned() })
+        });
+        ended.map(|()| None).map_err(|cause| Error::of(&self.endpoint, cause))
     }
 }

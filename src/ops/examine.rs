@@ -277,6 +277,54 @@ pub fn examine_and_copy(
     Ok(examined)
 }
 
+/// Examines a file that was written just now, summed and found to fit its trailer on the way: only
+/// its pages and rows are read.
+///
+/// # Errors
+/// The file cannot be read, or the operation was told to stop.
+#[cfg(feature = "live")]
+pub(super) fn examine_written(
+    path: &Path,
+    written: &fs::File,
+    sha256: &str,
+    progress: &dyn Progress,
+) -> Result<Examined, Error> {
+    let io = |error: io::Error| Error::io(&error, "read", path);
+    let open = || written.try_clone().and_then(Source::from_file).map_err(io);
+    let handle = open()?;
+    let mut examined = Examined {
+        path: path.to_owned(),
+        size_bytes: handle.len(),
+        sha256: sha256.to_owned(),
+        seal: Seal::Good,
+        level: Level::Full,
+        file: None,
+        walk: None,
+        rows: None,
+        unwrap: None,
+        data_dir: None,
+        findings: Findings::default(),
+        stamp: Stamp::of(&written.metadata().map_err(io)?),
+    };
+    match File::from_source(open()?) {
+        Ok(file) => {
+            progress.step("verify", examined.size_bytes);
+            let (walked, rows) = walk_rows(&file, progress);
+            if walked.stopped {
+                return Err(Error::interrupted());
+            }
+            (examined.walk, examined.rows, examined.file) = (Some(walked), Some(rows), Some(file));
+            shape(&mut examined, &handle).map_err(io)?;
+        }
+        Err(bolt::Error::Io(error)) => return Err(io(error)),
+        Err(error) => {
+            let head = handle.read_up_to(0, 512).map_err(io)?;
+            not_a_database(&mut examined, &handle, &head, &error).map_err(io)?;
+        }
+    }
+    Ok(examined)
+}
+
 /// Makes the error of a directory where a file is wanted.
 fn directory(path: &Path) -> Error {
     let message = format!("{} is a directory, and a snapshot file is wanted", path.display());

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::{self, OutFile};
@@ -59,6 +60,8 @@ impl NewFile {
         let failed = |error| Error::io(&error, "make a file in", folder);
         let made = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder).map_err(failed)?;
         let (file, temporary) = made.into_parts();
+        // An odd umask may have taken its own owner's rights away.
+        let _ = file.set_permissions(fs::Permissions::from_mode(0o600));
         // The lock says that we live. A file system without locks has no dead ones told apart.
         let _ = file.try_lock();
         let out = OutFile::of_new(file, &temporary);

@@ -7,6 +7,7 @@ use std::path::Path;
 use etcdkit::etcd::members::Member;
 use serde_json::Value;
 
+use crate::live_save_cases;
 use crate::support::dead::{Dead, grant};
 use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
 
@@ -93,10 +94,11 @@ impl Document {
             "number" => value.is_i64() || value.is_u64(),
             "boolean" => value.is_boolean(),
             "null" => value.is_null(),
-            "object" => {
+            "object" if value.is_object() => {
                 self.object(shape, &format!("{path}."), value);
-                value.is_object()
+                true
             }
+            "object" => false,
             "list of object" => {
                 let items = value.as_array();
                 for item in items.into_iter().flatten() {
@@ -169,6 +171,12 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     bytes[100] ^= 1;
     fs::write(&segment, bytes).unwrap();
 
+    let cluster = live_save_cases::one_of_each();
+    let live = "snapshot save of a running member";
+    let save = format!("snapshot save --endpoints {}", cluster.endpoints());
+    fs::create_dir(sandbox.path("e-20260101T000000Z.db")).unwrap();
+    fs::write(sandbox.path("e-20260102T000000Z.db"), snapshot("3.6")).unwrap();
+
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
     let lines = [
@@ -199,6 +207,8 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("snapshot seal", 0, "snapshot seal plain.db -o sealed.db".into()),
         ("snapshot save", 0, "snapshot save saved.db --from-data-dir dead".into()),
         ("snapshot save", 0, "snapshot save dry.db --from-data-dir dead --dry-run".into()),
+        (live, 0, format!("{save} e.db --dry-run")),
+        (live, 0, format!("{save} e-{{time}}.db --keep-last 1")),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),
@@ -226,6 +236,9 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         let record: Value = serde_json::from_str(line).unwrap();
         let shape = match record["operation"].as_str() {
             Some("snapshot restore") => "audit record",
+            Some("snapshot save") if record["before"].get("endpoint").is_some() => {
+                "audit record of a live save"
+            }
             Some("snapshot save") => "audit record of a save",
             _ => "audit record of a rewrite",
         };

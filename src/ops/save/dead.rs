@@ -6,7 +6,6 @@
 //! 3. The note beside it gets its name first, the snapshot last: a snapshot that is there is done.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -14,11 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::examine::{self, Examined, Level, examine};
-use super::new_file::NewFile;
-use super::rewrite::Both;
-use super::tail::{self, Dead, Tail};
-use super::{Error, ExitCode, Progress, audit, clock, shell_word, stage, status};
+use super::{Step, note_path, publish};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::overlay::Merge;
 use crate::bolt::rebuild::Rebuild;
@@ -33,6 +28,11 @@ use crate::etcd::survey::{Report as Rows, Survey};
 use crate::format::finding::Severity;
 use crate::format::sidecar::{self, Sidecar};
 use crate::format::{hex, u64_of};
+use crate::ops::examine::{self, Examined, Level, examine};
+use crate::ops::new_file::NewFile;
+use crate::ops::rewrite::{self, Both};
+use crate::ops::tail::{self, Dead, Tail};
+use crate::ops::{Error, ExitCode, Progress, audit, clock, shell_word, stage, status};
 
 const PIECE_BYTES: usize = 1 << 20;
 /// Pages between two words of progress.
@@ -140,33 +140,17 @@ pub struct Count {
     pub count: u64,
 }
 
-/// How long a step took.
-#[derive(Clone, Debug, Serialize)]
-pub struct Step {
-    /// `verify`, `replay`, `build`, `check`, `publish`.
-    pub step: &'static str,
-    /// Milliseconds.
-    pub ms: u64,
-}
-
-impl Step {
-    fn since(step: &'static str, began: Instant) -> Self {
-        Self { step, ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX) }
-    }
-}
-
 /// Saves a dead member's data.
 ///
 /// # Errors
 /// Every refusal and failure; there is no new file then.
 pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let output = NewFile::check(&options.output)?;
-    let mut note_path = output.clone().into_os_string();
-    note_path.push(".json");
+    let note_path = note_path(&output);
     if !options.dry_run {
-        let _ = NewFile::clear_dead_note(&output, Path::new(&note_path));
+        let _ = NewFile::clear_dead_note(&output, &note_path);
     }
-    let note_path = NewFile::check(Path::new(&note_path))?;
+    let note_path = NewFile::check(&note_path)?;
     check_places(options, &output)?;
     let mut steps = Vec::new();
 
@@ -211,7 +195,7 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
             return Err(Error::interrupted());
         }
         let began = Instant::now();
-        let late = publish(&report, &rows, note, snapshot)?;
+        let late = publish(&note_of(&report), note, snapshot)?;
         report.warnings.extend(late);
         steps.push(Step::since("publish", began));
     } else {
@@ -402,32 +386,21 @@ fn seal_and_check(
     Ok(Sealed { size_bytes, sha256: hex(&hasher.finalize()) })
 }
 
-fn publish(
-    report: &Report,
-    rows: &Rows,
-    mut note: NewFile,
-    snapshot: NewFile,
-) -> Result<Vec<String>, Error> {
-    let revision = u64::try_from(rows.current_revision).unwrap_or_default();
-    let content = Sidecar {
+fn note_of(report: &Report) -> Sidecar {
+    Sidecar {
         kind: sidecar::KIND.into(),
         version: sidecar::VERSION,
         sha256: report.sha256.clone().unwrap_or_default(),
         size_bytes: report.size_bytes.unwrap_or_default(),
-        revision,
+        revision: u64::try_from(report.revision).unwrap_or_default(),
         highest_revision_seen: report.highest_revision_seen,
         cluster_id: report.cluster_id.clone(),
         member_id: report.member_id.clone(),
         member_name: report.member_name.clone(),
-        etcd_version: String::new(),
         storage_version: report.storage_version.clone().unwrap_or_default(),
         saved_at: clock::rfc3339(),
-        hashkv: Vec::new(),
-    };
-    let content = content.encode().map_err(|error| Error::new(ExitCode::Failed, error))?;
-    let note_path = note.target().to_owned();
-    note.out().write_all(&content).map_err(|error| Error::io(&error, "write", &note_path))?;
-    snapshot.publish_with(Some(note))
+        ..Sidecar::default()
+    }
 }
 
 /// Bounds from above what the member may have served: each entry that is left out, or stands behind
@@ -590,12 +563,9 @@ fn record(options: &Options, examined: &Examined, report: &mut Report, progress:
         equivalent: report.equivalent.clone(),
         warnings: report.warnings.clone(),
     };
-    if let Err(error) = audit::append(&options.audit_log, &record) {
-        let path = options.audit_log.display();
-        let warning = format!("the audit record could not be written to {path}: {error}");
-        progress.note(&format!("warning: {warning}"));
-        report.warnings.push(warning);
-    }
+    let mut late = Vec::new();
+    rewrite::recorded(&options.audit_log, &record, &mut late, progress);
+    report.warnings.extend(late);
 }
 
 impl Report {

@@ -1,0 +1,205 @@
+//! Figures of the last save for node_exporter's textfile collector.
+//!
+//! Written after every run, a failed one too. What a failed run cannot know is carried over from
+//! the file that is there, of which only lines of the very shape that is written are believed.
+//!
+//! **Source**: the Prometheus text exposition format, version 0.0.4.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Step;
+use super::live::Report;
+use crate::bolt::Source;
+use crate::ops::{Error, clock, disk};
+
+/// Longest old file that is read, in bytes.
+const OLD_BYTES_MAX: usize = 64 << 10;
+const FAILURES: &str = "etcdkit_backup_failures_total";
+
+/// Figures that outlive a run, with their meaning.
+const KEPT: [(&str, &str); 4] = [
+    ("etcdkit_backup_last_success_timestamp_seconds", "When the last good snapshot was saved."),
+    ("etcdkit_backup_last_revision", "Revision of the last good snapshot."),
+    ("etcdkit_backup_last_size_bytes", "Size of the last good snapshot."),
+    (
+        "etcdkit_backup_cluster_max_revision_seen",
+        "Highest revision that any member had told at the last run that learned one.",
+    ),
+];
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    pub(super) outcome: Result<&'a Report, &'a Error>,
+    pub(super) steps: &'a [Step],
+    /// Highest revision that was seen, 0 for none.
+    pub(super) highest: i64,
+}
+
+/// Replaces the file.
+///
+/// # Errors
+/// The disk.
+pub(super) fn write(path: &Path, run: Run<'_>) -> io::Result<()> {
+    let text = text(&read_old(path), run, clock::unix_ms() / 1000);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // The collector reads names that end in .prom, so this one is not seen until it is whole.
+    let mut made = tempfile::Builder::new().prefix(".etcdkit-metrics-").tempfile_in(folder)?;
+    made.write_all(text.as_bytes())?;
+    made.as_file().set_permissions(Permissions::from_mode(0o644))?;
+    made.as_file().sync_all()?;
+    let temporary = made.into_temp_path();
+    if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    disk::rename_over(&temporary, path)?;
+    let _ = temporary.keep();
+    Ok(())
+}
+
+/// Figures by name and labels, as `name{reason="word"}`.
+type Figures = BTreeMap<String, u64>;
+
+fn read_old(path: &Path) -> Figures {
+    let bytes = Source::open(path).and_then(|file| file.read_up_to(0, OLD_BYTES_MAX));
+    bytes.map(|bytes| parse(&String::from_utf8_lossy(&bytes))).unwrap_or_default()
+}
+
+fn parse(text: &str) -> Figures {
+    let is_ours = |name: &str| {
+        let reason = name.strip_prefix(FAILURES).and_then(|rest| rest.strip_prefix("{reason=\""));
+        let reason = reason.and_then(|rest| rest.strip_suffix("\"}"));
+        let is_word = |word: &str| {
+            (1..=20).contains(&word.len())
+                && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+        };
+        KEPT.iter().any(|(kept, _)| *kept == name) || reason.is_some_and(is_word)
+    };
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let ours = lines.filter(|(name, _)| is_ours(name));
+    // What a reader of floats keeps whole.
+    let numbers = ours.filter_map(|(name, number)| {
+        let number = number.parse::<u64>().ok().filter(|number| *number < 1 << 53)?;
+        Some((name.to_owned(), number))
+    });
+    numbers.take(100).collect()
+}
+
+fn text(old: &Figures, run: Run<'_>, now: u64) -> String {
+    let mut kept = old.clone();
+    let mut set = |name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            kept.insert(name.to_owned(), value);
+        }
+    };
+    let [success, revision, size, highest] = KEPT.map(|(name, _)| name);
+    set(highest, u64::try_from(run.highest).ok().filter(|revision| *revision > 0));
+    if let Ok(report) = run.outcome {
+        set(success, Some(now));
+        set(revision, report.revision.and_then(|revision| u64::try_from(revision).ok()));
+        set(size, report.size_bytes);
+    }
+    if let Err(error) = run.outcome {
+        let count = kept.entry(format!("{FAILURES}{{reason=\"{}\"}}", error.code.name()));
+        let count = count.or_default();
+        *count = count.saturating_add(1);
+    }
+    let mut out = String::new();
+    for (name, help) in KEPT {
+        if let Some(value) = kept.get(name) {
+            head(&mut out, name, help, "gauge");
+            let _ = writeln!(out, "{name} {value}");
+        }
+    }
+    let failures: Vec<_> = kept.iter().filter(|(name, _)| name.starts_with(FAILURES)).collect();
+    if !failures.is_empty() {
+        head(&mut out, FAILURES, "Saves that failed, by reason.", "counter");
+        for (name, value) in failures {
+            let _ = writeln!(out, "{name} {value}");
+        }
+    }
+    let phase = "etcdkit_backup_duration_seconds";
+    if !run.steps.is_empty() {
+        head(&mut out, phase, "Duration of each phase of the last run.", "gauge");
+        for step in run.steps {
+            let (s, ms) = (step.ms / 1000, step.ms % 1000);
+            let _ = writeln!(out, "{phase}{{phase=\"{}\"}} {s}.{ms:03}", step.step);
+        }
+    }
+    let last = "etcdkit_backup_last_run_timestamp_seconds";
+    head(&mut out, last, "When the last run ended.", "gauge");
+    let _ = writeln!(out, "{last} {now}");
+    let ok = "etcdkit_backup_last_run_success";
+    head(&mut out, ok, "Whether the last run saved a good snapshot.", "gauge");
+    let _ = writeln!(out, "{ok} {}", u8::from(run.outcome.is_ok()));
+    out
+}
+
+fn head(out: &mut String, name: &str, help: &str, kind: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::ExitCode;
+
+    #[test]
+    fn a_failure_keeps_what_was_and_counts() {
+        let old = "# HELP x y\netcdkit_backup_last_success_timestamp_seconds 1700000000\n\
+                   etcdkit_backup_last_revision 12\n\
+                   etcdkit_backup_failures_total{reason=\"unreachable\"} 4\n\
+                   etcdkit_backup_failures_total{reason=\"x\\\"} 1\n\
+                   etcdkit_backup_failures_total{reason=\"in-use\"} many\n\
+                   etcdkit_backup_last_size_bytes 18446744073709551615\n\
+                   node_load1 5\n\u{0}\n";
+        let error = Error::new(ExitCode::Unreachable, "x");
+        let steps = [Step { step: "choose", ms: 5_012 }];
+        let run = Run { outcome: Err(&error), steps: &steps, highest: 99 };
+        let first = text(&parse(old), run, 1_800_000_000);
+        for line in [
+            "# TYPE etcdkit_backup_failures_total counter",
+            "etcdkit_backup_last_success_timestamp_seconds 1700000000",
+            "etcdkit_backup_last_revision 12",
+            "etcdkit_backup_failures_total{reason=\"unreachable\"} 5",
+            "etcdkit_backup_cluster_max_revision_seen 99",
+            "etcdkit_backup_duration_seconds{phase=\"choose\"} 5.012",
+            "etcdkit_backup_last_run_timestamp_seconds 1800000000",
+            "etcdkit_backup_last_run_success 0",
+        ] {
+            assert!(first.lines().any(|have| have == line), "{line}\n{first}");
+        }
+        for word in ["node_load1", "size_bytes", "in-use", "reason=\"x"] {
+            assert!(!first.contains(word), "{word}\n{first}");
+        }
+        let again = text(&parse(&first), run, 1_800_000_001);
+        assert!(again.contains("failures_total{reason=\"unreachable\"} 6\n"), "{again}");
+    }
+
+    #[test]
+    fn the_file_is_replaced_whatever_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("backup.prom");
+        let error = Error::new(ExitCode::Refused, "x");
+        let run = Run { outcome: Err(&error), steps: &[], highest: 0 };
+        fs::write(&path, [0xff; 200_000]).unwrap();
+        write(&path, run).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        write(&path, run).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("reason=\"refused\"} 2\n"), "{text}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let taken = folder.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(write(&taken, run).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
