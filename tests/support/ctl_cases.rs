@@ -270,6 +270,23 @@ fn a_name_that_is_nearly_theirs_is_ours() {
     run(&sandbox, "etcdctl", "put a b").expect(1, &["Error: ", "has no put", "the real etcdctl"]);
 }
 
+#[test]
+fn a_save_says_what_etcdctl_says() {
+    let fake = FakeEtcd::start(Member::new("m1").revision(91).file(&snapshot("3.6")));
+    let sandbox = Sandbox::new();
+    let line = format!("--endpoints={} snapshot save new.db -w json", fake.endpoint());
+    let ran = run(&sandbox, "etcdctl", &line).expect(0, &["Server version 3.6.0"]);
+    assert!(ran.stdout.starts_with("Snapshot saved at "), "{ran}");
+    assert!(ran.stdout.lines().next().is_some_and(|line| line.ends_with("new.db")), "{ran}");
+    sandbox.run("snapshot verify new.db").expect(0, &[]);
+    // Our refusal to write over a file stays, with the code of a save that fails.
+    run(&sandbox, "etcdctl", &line).expect(5, &["Error: "]);
+    fake.set(|member| member.leader = 0);
+    let line = line.replace("new.db", "other.db");
+    run(&sandbox, "etcdctl", &line).expect(5, &["Error: "]);
+    assert!(!sandbox.exists("other.db"));
+}
+
 /// Lines of runbooks as they stand in the documents of etcd and Kubernetes.
 const RUNBOOK: &str = r#"set -eu
 etcdctl endpoint health --cluster
