@@ -18,15 +18,14 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on may as well stop")]
 #![allow(clippy::expect_used, clippy::panic, reason = "the same")]
 
+mod support;
+
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use etcdkit::bolt::builder::Builder;
 use etcdkit::etcd::members::{Member, MemberId};
@@ -34,7 +33,7 @@ use etcdkit::etcd::record::KeyValue;
 use etcdkit::etcd::revision::Revision;
 use etcdkit::etcd::schema;
 use sha2::{Digest, Sha256};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use support::{Measured, clean_up_when_stopped, judged, median, number, run};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -72,32 +71,6 @@ fn main() {
     print!("{}", table.text());
 }
 
-/// Removes everything when the bench is told to stop: it is too much to be left behind.
-fn clean_up_when_stopped(folder: &Path) {
-    let told = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&told)).unwrap();
-    }
-    let folder = folder.to_owned();
-    thread::spawn(move || {
-        while !told.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(50));
-        }
-        // A child that still writes makes new names: more than one try.
-        for _ in 0..100 {
-            if fs::remove_dir_all(&folder).is_ok() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        std::process::exit(130);
-    });
-}
-
-fn number(variable: &str, default: u32) -> u32 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
-}
-
 /// A piece of work, ours or theirs.
 struct Side<'a> {
     /// Why it cannot be run here.
@@ -117,12 +90,6 @@ struct Contest<'a> {
     memory_bar: Option<f64>,
     ours: Side<'a>,
     theirs: Side<'a>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Measured {
-    time: Duration,
-    peak_bytes: u64,
 }
 
 impl Contest<'_> {
@@ -162,18 +129,6 @@ impl Contest<'_> {
         row.push(if their_peak > 0 { format!("{:.1}", mib(their_peak)) } else { "-".into() });
         row
     }
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
-}
-
-/// The bar, and whether the value is within it.
-fn judged(value: f64, bar: Option<f64>, digits: usize) -> [String; 2] {
-    let Some(bar) = bar else { return ["-".into(), String::new()] };
-    let word = if value <= bar { "ok" } else { "OVER" };
-    [format!("<= {bar:.digits$}"), word.into()]
 }
 
 /// Where everything lies.
@@ -409,37 +364,6 @@ impl Place {
         file.set_len(file.metadata().unwrap().len() - 32).unwrap();
         file.sync_all().unwrap();
     }
-}
-
-/// Runs a program to its end while another thread watches its memory.
-fn run(command: &mut Command) -> Measured {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let began = Instant::now();
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut peak_bytes = 0;
-            while !ended.load(Ordering::Relaxed) {
-                let text = fs::read_to_string(&status).unwrap_or_default();
-                let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-                let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-                peak_bytes = kib.map_or(peak_bytes, |kib: u64| peak_bytes.max(kib * 1024));
-                thread::sleep(Duration::from_millis(2));
-            }
-            peak_bytes
-        });
-        // Reading to the end first: a program that says much must not wait for it.
-        let mut said = String::new();
-        let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-        let status = child.wait().unwrap();
-        let time = began.elapsed();
-        ended.store(true, Ordering::Relaxed);
-        let peak_bytes = watch.join().unwrap();
-        assert!(status.success(), "{command:?}: {status}\n{said}");
-        Measured { time, peak_bytes }
-    })
 }
 
 fn sha256_of(file: &mut File) -> [u8; 32] {

@@ -17,6 +17,8 @@ mod fake_cases;
 mod fake_etcd;
 #[path = "support/json_document.rs"]
 mod json_document;
+#[path = "support/live_save_cases.rs"]
+mod live_save_cases;
 #[path = "support/packaging_cases.rs"]
 mod packaging_cases;
 #[path = "support/proxy.rs"]

@@ -49,6 +49,8 @@ mod random;
 mod replays;
 #[path = "interop/running.rs"]
 mod running;
+#[path = "interop/saves.rs"]
+mod saves;
 #[path = "interop/together.rs"]
 mod together;
 #[path = "interop/views.rs"]

@@ -39,6 +39,7 @@ const FOLLOWED_API: &str = "3.7";
 /// Exit codes of pkg/cobrautl/error.go that differ from 1.
 const BAD_CONNECTION: u8 = 2;
 const BAD_FEATURE: u8 = 4;
+const INTERRUPTED: u8 = 5;
 const BAD_ARGS: u8 = 128;
 
 impl Program {
@@ -126,6 +127,8 @@ pub(super) fn run(program: Program, words: &[OsString]) -> u8 {
         }
     };
     let global = cli.flags.resolve(program);
+    let saves =
+        matches!(ours.get(1..3), Some([group, verb]) if group == "snapshot" && verb == "save");
     match dispatch(cli.command, &global) {
         Ok(code) => number(program, code, ""),
         Err(Failure::Pipe) => ExitCode::Ok.number(),
@@ -135,7 +138,11 @@ pub(super) fn run(program: Program, words: &[OsString]) -> u8 {
         }
         Err(Failure::Operation(error)) => {
             output::print_linked_error(&error);
-            number(program, error.code, &error.message)
+            match number(program, error.code, &error.message) {
+                // Whatever stops a save, etcdctl takes it for an interruption.
+                1 if saves => INTERRUPTED,
+                number => number,
+            }
         }
     }
 }
@@ -182,6 +189,11 @@ fn translate(
             Program::Etcdctl => commands::elsewhere(program, "defrag of a running member"),
             _ => Refusal::new(ExitCode::Failed.number(), "required flag(s) \"data-dir\" not set"),
         });
+    }
+    let bump = line.value("bump-revision").is_some_and(|bump| !bump.is_empty() && bump != "0");
+    if bump != line.is_set("mark-compacted") {
+        let message = "--mark-compacted required if --revision-bump > 0";
+        return Err(Refusal::new(BAD_ARGS, message));
     }
     if let Some(other) = line.value("consistency").filter(|value| value != "l" && value != "s") {
         let message = format!("unknown consistency flag {:?}", other.to_string_lossy());

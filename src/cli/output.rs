@@ -40,6 +40,7 @@ pub(super) fn print_fields(value: &Value) -> io::Result<()> {
 
 /// Prints a report on stderr, where stdout holds something else; nobody is left to tell when that
 /// fails.
+#[cfg(feature = "live")]
 pub(super) fn report_aside(value: &Value, lines: &[String], write_out: WriteOut) {
     let mut err = io::stderr().lock();
     let _ = match write_out {

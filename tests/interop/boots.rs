@@ -58,7 +58,7 @@ pub(crate) fn fixtures() -> Vec<Fixture> {
 }
 
 /// Puts what the server said into the oracle's shape.
-fn key(kv: &Value) -> Value {
+pub(crate) fn key(kv: &Value) -> Value {
     let bytes = |name: &str| base64(kv[name].as_str().unwrap_or_default());
     let number = |name: &str| kv[name].as_i64().unwrap_or(0);
     json!({

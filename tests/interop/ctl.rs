@@ -337,6 +337,7 @@ fn command_lines_end_as_etcdctls_and_etcdutls_do() {
         "member list --endpoints E --user=root:x",
         "snapshot save --endpoints E",
         "snapshot save a b --endpoints E",
+        "snapshot save x --endpoints http://127.0.0.1:1 --command-timeout=1s",
         "nope",
         "version",
         "endpoint",
@@ -345,7 +346,8 @@ fn command_lines_end_as_etcdctls_and_etcdutls_do() {
         "endpoint status --help",
         "",
     ] {
-        let line = line.replace('E', &endpoint);
+        let line =
+            line.replace(" E", &format!(" {endpoint}")).replace("=E", &format!("={endpoint}"));
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
         let theirs = theirs(&real, &sandbox, "etcdctl-3.7", &words);
         let ours = ours(&sandbox, "etcdctl", &words);
@@ -367,6 +369,8 @@ fn command_lines_end_as_etcdctls_and_etcdutls_do() {
         "defrag",
         "defrag --data-dir nope",
         "snapshot restore",
+        "snapshot restore s.db --mark-compacted",
+        "snapshot restore s.db --bump-revision 9",
         "snapshot restore s.db --name x --initial-cluster y=http://127.0.0.1:2380",
         "nope",
         "verify",

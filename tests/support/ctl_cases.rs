@@ -270,23 +270,44 @@ fn a_name_that_is_nearly_theirs_is_ours() {
     run(&sandbox, "etcdctl", "put a b").expect(1, &["Error: ", "has no put", "the real etcdctl"]);
 }
 
+#[test]
+fn a_save_says_what_etcdctl_says() {
+    let fake = FakeEtcd::start(Member::new("m1").revision(91).file(&snapshot("3.6")));
+    let sandbox = Sandbox::new();
+    let line = format!("--endpoints={} snapshot save new.db -w json", fake.endpoint());
+    let ran = run(&sandbox, "etcdctl", &line).expect(0, &["Server version 3.6.0"]);
+    assert!(ran.stdout.starts_with("Snapshot saved at "), "{ran}");
+    assert!(ran.stdout.lines().next().is_some_and(|line| line.ends_with("new.db")), "{ran}");
+    sandbox.run("snapshot verify new.db").expect(0, &[]);
+    // Our refusal to write over a file stays, with the code of a save that fails.
+    run(&sandbox, "etcdctl", &line).expect(5, &["Error: "]);
+    fake.set(|member| member.leader = 0);
+    let line = line.replace("new.db", "other.db");
+    run(&sandbox, "etcdctl", &line).expect(5, &["Error: "]);
+    assert!(!sandbox.exists("other.db"));
+}
+
 /// Lines of runbooks as they stand in the documents of etcd and Kubernetes.
-const RUNBOOK: &str = r#"set -eu
-etcdctl endpoint health --cluster
-etcdctl endpoint status --cluster -w table
-etcdctl endpoint status --cluster -w json | jq -r '.[].Status.header.member_id' | sort -u | wc -l
-etcdctl endpoint status --cluster -w json | jq -r '.[] | select(.Status.leader == .Status.header.member_id) | .Endpoint'
-etcdctl endpoint status -w json | jq '.[0].Status.header.revision'
-etcdctl --write-out=json endpoint status --cluster | jq '[.[].Status.dbSize] | max'
-etcdctl endpoint status --write-out="json" | egrep -o '"revision":[0-9]*' | egrep -o '[0-9].*' | head -1
-etcdctl member list -w json | jq -r '.members[].clientURLs[]'
-etcdctl member list -w json | jq -r '.members[] | select(.name == "m2") | .peerURLs[0]'
-etcdctl member list | awk -F', ' '/started/ {print $3}'
-etcdctl endpoint hashkv --cluster -w json | jq -r '[.[].HashKV.hash] | unique | length'
-etcdctl endpoint health --cluster -w json | jq -e 'all(.[]; .health)'
-etcdctl alarm list -w json | jq '.alarms // [] | length'
-test -z "$(etcdctl alarm list)"
-"#;
+const RUNBOOK: &[&str] = &[
+    "set -eu",
+    "etcdctl endpoint health --cluster",
+    "etcdctl endpoint status --cluster -w table",
+    "etcdctl endpoint status --cluster -w json \
+     | jq -r '.[].Status.header.member_id' | sort -u | wc -l",
+    "etcdctl endpoint status --cluster -w json \
+     | jq -r '.[] | select(.Status.leader == .Status.header.member_id) | .Endpoint'",
+    "etcdctl endpoint status -w json | jq '.[0].Status.header.revision'",
+    "etcdctl --write-out=json endpoint status --cluster | jq '[.[].Status.dbSize] | max'",
+    "etcdctl endpoint status --write-out=\"json\" \
+     | egrep -o '\"revision\":[0-9]*' | egrep -o '[0-9].*' | head -1",
+    "etcdctl member list -w json | jq -r '.members[].clientURLs[]'",
+    r#"etcdctl member list -w json | jq -r '.members[] | select(.name == "m2") | .peerURLs[0]'"#,
+    "etcdctl member list | awk -F', ' '/started/ {print $3}'",
+    "etcdctl endpoint hashkv --cluster -w json | jq -r '[.[].HashKV.hash] | unique | length'",
+    "etcdctl endpoint health --cluster -w json | jq -e 'all(.[]; .health)'",
+    "etcdctl alarm list -w json | jq '.alarms // [] | length'",
+    r#"test -z "$(etcdctl alarm list)""#,
+];
 
 #[test]
 fn a_runbook_runs_unchanged() {
@@ -301,15 +322,16 @@ fn a_runbook_runs_unchanged() {
     if !has_jq {
         skipped("SKIPPED: the lines of the runbook that need jq, which is not here");
     }
-    let lines = RUNBOOK.lines().filter(|line| has_jq || !line.contains("jq"));
-    let script: Vec<&str> = lines.collect();
+    let lines = RUNBOOK.iter().filter(|line| has_jq || !line.contains("jq"));
+    let script: Vec<&str> = lines.copied().collect();
     let endpoint = three.members[0].endpoint();
     let script = format!(
         "PATH=.:$PATH; export ETCDCTL_API=3 ETCDCTL_ENDPOINTS={endpoint}\n{}\n",
         script.join("\n")
     );
     let ran = sandbox.sh(&script).expect(0, &[]);
-    assert_eq!(ran.stderr, "", "{ran}");
+    // Newer greps complain of the old name.
+    assert!(ran.stderr.lines().all(|line| line.contains("egrep")), "{ran}");
     if !has_jq {
         return;
     }

@@ -9,7 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{shown, size, table, text};
+use super::text::{shown, size};
+use super::{go_values, table};
 use crate::cli::WriteOut;
 use crate::live::{Alarms, HashKv, Header, Health, Member, Members, Status};
 
@@ -58,7 +59,7 @@ pub(in crate::cli) fn statuses(format: Format, answers: &[(String, Status)]) -> 
     let printed = match format.write_out {
         WriteOut::Simple => lines(rows()),
         WriteOut::Table => table(STATUS_COLUMNS, &rows().collect::<Vec<_>>()),
-        WriteOut::Json => text::json(&list(answers.iter().map(
+        WriteOut::Json => go_values::json(&list(answers.iter().map(
             |(endpoint, status)| json!({"Endpoint": endpoint, "Status": status_json(status)}),
         ))),
         WriteOut::Fields => {
@@ -128,7 +129,7 @@ fn status_json(status: &Status) -> Value {
 
 fn status_fields(is_hex: bool, endpoint: &str, status: &Status) -> String {
     let (enabled, target) = downgrade(status);
-    let quoted = text::quoted;
+    let quoted = go_values::quoted;
     let errors: Vec<String> = status.errors.iter().map(|error| shown(error)).collect();
     let fields = [
         ("Version", quoted(&status.version)),
@@ -160,7 +161,7 @@ pub(in crate::cli) fn hash_kvs(format: Format, answers: &[(String, HashKv)]) -> 
         WriteOut::Table => {
             table(&["endpoint", "hash", "hash_revision"], &rows().collect::<Vec<_>>())
         }
-        WriteOut::Json => text::json(&list(answers.iter().map(|(endpoint, answer)| {
+        WriteOut::Json => go_values::json(&list(answers.iter().map(|(endpoint, answer)| {
             let mut map = Map::new();
             map.insert("header".into(), header_json(&answer.header));
             put(&mut map, "hash", json!(answer.hash));
@@ -171,7 +172,7 @@ pub(in crate::cli) fn hash_kvs(format: Format, answers: &[(String, HashKv)]) -> 
         WriteOut::Fields => {
             let blocks = answers.iter().map(|(endpoint, answer)| {
                 let fields = [
-                    ("Endpoint", text::quoted(endpoint)),
+                    ("Endpoint", go_values::quoted(endpoint)),
                     ("Hash", answer.hash.to_string()),
                     ("HashRevision", answer.hash_revision.to_string()),
                 ];
@@ -194,7 +195,7 @@ pub(in crate::cli) fn healths(format: Format, answers: &[(String, Health)]) -> P
                     None => {
                         printed.stdout += &format!(
                             "{endpoint} is healthy: successfully committed proposal: took = {}\n",
-                            text::duration(health.took)
+                            go_values::duration(health.took)
                         );
                     }
                     Some(words) => {
@@ -208,7 +209,7 @@ pub(in crate::cli) fn healths(format: Format, answers: &[(String, Health)]) -> P
         }
         WriteOut::Table => {
             let rows = answers.iter().map(|(endpoint, health)| {
-                let took = text::duration(health.took);
+                let took = go_values::duration(health.took);
                 let words = words(health).unwrap_or_default();
                 vec![endpoint.clone(), health.is_good().to_string(), took, words]
             });
@@ -220,21 +221,21 @@ pub(in crate::cli) fn healths(format: Format, answers: &[(String, Health)]) -> P
                 let mut row = json!({
                     "endpoint": endpoint,
                     "health": health.is_good(),
-                    "took": text::duration(health.took),
+                    "took": go_values::duration(health.took),
                 });
                 if let (Some(words), Some(row)) = (words(health), row.as_object_mut()) {
                     row.insert("error".into(), words.into());
                 }
                 row
             });
-            printed.stdout = text::json(&list(rows));
+            printed.stdout = go_values::json(&list(rows));
         }
         WriteOut::Fields => {
             for (endpoint, health) in answers {
                 let fields = [
-                    ("Endpoint", text::quoted(endpoint)),
+                    ("Endpoint", go_values::quoted(endpoint)),
                     ("Health", health.is_good().to_string()),
-                    ("Took", text::duration(health.took)),
+                    ("Took", go_values::duration(health.took)),
                     ("Error", shown(&words(health).unwrap_or_default())),
                 ];
                 printed.stdout += &(field_lines(fields) + "\n");
@@ -253,16 +254,16 @@ pub(in crate::cli) fn members(format: Format, answer: &Members) -> Printed {
             let columns = ["ID", "Status", "Name", "Peer Addrs", "Client Addrs", "Is Learner"];
             table(&columns, &rows().collect::<Vec<_>>())
         }
-        WriteOut::Json => text::json(&members_json(format.is_hex, answer)),
+        WriteOut::Json => go_values::json(&members_json(format.is_hex, answer)),
         WriteOut::Fields => {
             let mut printed = header_fields(format.is_hex, &answer.header);
             for member in &answer.members {
                 printed += &field_lines([
                     ("ID", id(format.is_hex, member.id)),
-                    ("Name", text::quoted(&member.name)),
+                    ("Name", go_values::quoted(&member.name)),
                 ]);
                 let urls = |name, urls: &[String]| -> String {
-                    field_lines(urls.iter().map(|url| (name, text::quoted(url))))
+                    field_lines(urls.iter().map(|url| (name, go_values::quoted(url))))
                 };
                 printed += &urls("PeerURL", &member.peer_urls);
                 printed += &urls("ClientURL", &member.client_urls);
@@ -353,7 +354,7 @@ pub(in crate::cli) fn alarms(format: Format, answer: &Alarms) -> Printed {
             let mut map = Map::new();
             map.insert("header".into(), header_json(&answer.header));
             put(&mut map, "alarms", alarms.collect());
-            text::json(&map.into())
+            go_values::json(&map.into())
         }
         WriteOut::Fields => {
             let mut printed = header_fields(format.is_hex, &answer.header);

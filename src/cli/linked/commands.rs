@@ -23,6 +23,7 @@ enum Arguments {
     /// They are not looked at.
     Ignored,
     /// None, else these words.
+    #[cfg(feature = "live")]
     None(&'static str),
     /// One, else these words, and the exit code.
     One(&'static str, u8),
@@ -283,6 +284,7 @@ impl Command {
     /// Checks how many arguments there are.
     pub(super) fn check_arguments(&self, arguments: &[OsString]) -> Result<(), Refusal> {
         match self.arguments {
+            #[cfg(feature = "live")]
             Arguments::None(words) if !arguments.is_empty() => Err(Refusal::new(BAD_ARGS, words)),
             Arguments::One(words, code) if arguments.len() != 1 => {
                 let count = format!("{words}, received {}", arguments.len());

@@ -136,6 +136,11 @@ fn etcdutl_has_its_own_flags_and_default_directory() {
     for (line, code, message) in [
         ("snapshot status", 128, "snapshot status requires exactly one argument"),
         ("snapshot status a b", 128, "snapshot status requires exactly one argument"),
+        (
+            "snapshot restore s.db --bump-revision 9",
+            128,
+            "--mark-compacted required if --revision-bump > 0",
+        ),
         ("hashkv", 1, "accepts 1 arg(s), received 0"),
         ("defrag", 1, "required flag(s) \"data-dir\" not set"),
         ("verify", 1, "unknown command \"verify\" for \"etcdutl\""),

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use crate::live::{self, Cause, Cluster, Status};
+use crate::live::{self, Answers, Cause, Cluster, Status};
 use crate::ops::{Error, ExitCode, Progress, reach};
 
 /// Longest wait until a member has caught up.
@@ -106,6 +106,10 @@ pub(super) fn pick(cluster: &Cluster, wanted: Wanted) -> Result<Choice, Error> {
     choice.highest = highest.max(revision).unwrap_or_default();
     match (revision, first_error) {
         (Some(revision), _) => choice.needed = wanted.min_revision.unwrap_or(revision),
+        // Reads are refused for that; which member it is, the ranking tells.
+        (None, _) if refused_for_corruption(&reads) => {
+            choice.needed = wanted.min_revision.unwrap_or(choice.highest);
+        }
         (None, error) if !wanted.without_quorum => return Err(no_quorum(error, &members)),
         (None, _) => {
             choice.needed = wanted.min_revision.unwrap_or_default();
@@ -122,6 +126,13 @@ pub(super) fn pick(cluster: &Cluster, wanted: Wanted) -> Result<Choice, Error> {
 
 fn revision_of(read: &live::Read) -> i64 {
     read.header.revision
+}
+
+fn refused_for_corruption(reads: &Answers<live::Read>) -> bool {
+    reads.iter().any(|(_, read)| {
+        let cause = read.as_ref().err().map(|error| &error.cause);
+        matches!(cause, Some(Cause::Answer { what, .. }) if what.contains("corrupt cluster"))
+    })
 }
 
 /// An error that no other member can mend.

@@ -1,0 +1,92 @@
+//! What the benches share: children that are timed and whose memory is watched.
+
+#![allow(dead_code, reason = "each bench uses its own part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are benches")]
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// Removes everything when the bench is told to stop: it is too much to be left behind.
+pub(crate) fn clean_up_when_stopped(folder: &Path) {
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&told)).unwrap();
+    }
+    let folder = folder.to_owned();
+    thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(50));
+        }
+        // A child that still writes makes new names: more than one try.
+        for _ in 0..100 {
+            if fs::remove_dir_all(&folder).is_ok() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        std::process::exit(130);
+    });
+}
+
+pub(crate) fn number(variable: &str, default: u32) -> u32 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Measured {
+    pub(crate) time: Duration,
+    pub(crate) peak_bytes: u64,
+}
+
+/// The one in the middle.
+pub(crate) fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// The bar, and whether the value is within it.
+pub(crate) fn judged(value: f64, bar: Option<f64>, digits: usize) -> [String; 2] {
+    let Some(bar) = bar else { return ["-".into(), String::new()] };
+    let word = if value <= bar { "ok" } else { "OVER" };
+    [format!("<= {bar:.digits$}"), word.into()]
+}
+
+/// Runs a program to its end while another thread watches its memory.
+pub(crate) fn run(command: &mut Command) -> Measured {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut peak_bytes = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let text = fs::read_to_string(&status).unwrap_or_default();
+                let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+                let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+                peak_bytes = kib.map_or(peak_bytes, |kib: u64| peak_bytes.max(kib * 1024));
+                thread::sleep(Duration::from_millis(2));
+            }
+            peak_bytes
+        });
+        // Reading to the end first: a program that says much must not wait for it.
+        let mut said = String::new();
+        let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+        let status = child.wait().unwrap();
+        let time = began.elapsed();
+        ended.store(true, Ordering::Relaxed);
+        let peak_bytes = watch.join().unwrap();
+        assert!(status.success(), "{command:?}: {status}\n{said}");
+        Measured { time, peak_bytes }
+    })
+}
