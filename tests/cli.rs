@@ -5,6 +5,8 @@
 
 #[path = "support/certs.rs"]
 mod certs;
+#[path = "support/connection_cases.rs"]
+mod connection_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[path = "support/fake_cases.rs"]

@@ -19,6 +19,7 @@ mod endpoint;
 mod error;
 mod http;
 mod settings;
+mod signature;
 mod stream;
 mod tls;
 mod trace;
