@@ -162,7 +162,8 @@ pub(super) fn ours(
             | Alert::CertificateRequired
     );
     // Some servers say no more than that the handshake failed.
-    if !about_certificates && !(alert == Alert::HandshakeFailure && asked.is_some()) {
+    let after_asking = alert == Alert::HandshakeFailure && asked.is_some();
+    if !about_certificates && !after_asking {
         return None;
     }
     let Some(own) = own else {

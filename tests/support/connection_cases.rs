@@ -100,7 +100,6 @@ fn servers_that_are_no_etcd() {
         ),
         (b"HTTP/1.0 200 OK\r\n\r\n{\"health\":\"true\"}", "metrics"),
         (b"HTTP/1.0 200 OK\r\n\r\n{\"etcdserver\":\"3.6.0\"}", "HTTP and no gRPC"),
-        (b"\x15\x03\x01\0\x02\x02\x28", ""),
         (b"\0\0\0\x04\0\0\0\0\0garbage after a frame that is one", ""),
         (b"\xff", "not etcd"),
         (b"", "closed it without a word"),
@@ -112,6 +111,8 @@ fn servers_that_are_no_etcd() {
         let error = ask(settings(&over_tls)).unwrap_err();
         assert!(matches!(ops::Error::from(error).code.number(), 4 | 5));
     }
+    let alert = says(b"\x15\x03\x01\0\x02\x02\x28");
+    assert_eq!(fails(settings(&alert), 5, &[]), Cause::WantsTls);
 }
 
 #[test]
