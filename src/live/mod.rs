@@ -22,6 +22,7 @@ mod http;
 mod metrics;
 mod round;
 mod settings;
+mod signature;
 mod stream;
 mod tls;
 mod trace;
