@@ -280,6 +280,7 @@ struct Checked {
 }
 
 /// What holds the bytes until they are published.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Holder {
     New { snapshot: NewFile, note: NewFile },
     Spool(DiskFile),
