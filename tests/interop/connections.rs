@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use etcdkit::live::{Access, Cause, Cluster, Credentials, Error, Problem, Settings, Side, Tls};
+use etcdkit::live::{
+    Access, Cause, Cluster, Credentials, Error, Limits, Problem, Settings, Side, Tls,
+};
 use etcdkit::ops;
 
 use crate::boots::ETCDS;
@@ -282,10 +284,10 @@ fn who_may_not_is_told_before_anything_starts() {
         let (_, hash) = app.hash_kvs(0).remove(0);
         let hash = hash.unwrap_err();
         assert!(matches!(hash.cause, Cause::NotPermitted { .. }), "{version}: {hash:?}");
-        let stream = app.snapshot(&cluster.endpoint(0));
+        let stream = app.snapshot(&cluster.endpoint(0), Limits { idle: LIMIT, total: LIMIT });
         let refused = match stream {
             Err(error) => error,
-            Ok(mut stream) => match stream.next(LIMIT, &|| false) {
+            Ok(mut stream) => match stream.next(&|| false) {
                 Err(error) => error,
                 Ok(_) => panic!("a snapshot for everybody"),
             },
