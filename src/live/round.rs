@@ -2,8 +2,8 @@
 //!
 //! Every endpoint is asked at once: for its status and, where that comes, for the members, for a
 //! read, and for the quota where the status does not say it. No question writes anything: the one
-//! for alarms would add an entry to the log, and every status says them. A round takes at most twice
-//! the limit for a question.
+//! for alarms would add an entry to the log, and every status says them. A round takes at most
+//! twice the limit for a question.
 
 use std::future::Future;
 use std::sync::Arc;
