@@ -1,9 +1,9 @@
 //! One round of questions to every endpoint, from which a view of the cluster is made.
 //!
 //! Every endpoint is asked at once: for its status and, where that comes, for the members, for a
-//! read, and for the quota where the status does not say it. No question writes anything: the one for
-//! alarms would add an entry to the log, and every status says them. A round takes at most twice the
-//! limit for a question.
+//! read, and for the quota where the status does not say it. No question writes anything: the one
+//! for alarms would add an entry to the log, and every status says them. A round takes at most
+//! twice the limit for a question.
 
 use std::future::Future;
 use std::sync::Arc;
