@@ -5,6 +5,12 @@
 
 #[path = "support/certs.rs"]
 mod certs;
+#[path = "support/cluster_cases.rs"]
+mod cluster_cases;
+#[path = "support/ctl_cases.rs"]
+mod ctl_cases;
+#[path = "support/connection_cases.rs"]
+mod connection_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[path = "support/fake_cases.rs"]

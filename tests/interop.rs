@@ -27,6 +27,8 @@ mod boots;
 mod clusters;
 #[path = "interop/connections.rs"]
 mod connections;
+#[path = "interop/ctl.rs"]
+mod ctl;
 #[path = "interop/damage.rs"]
 mod damage;
 #[path = "interop/directories.rs"]
@@ -51,3 +53,5 @@ mod running;
 mod saves;
 #[path = "interop/together.rs"]
 mod together;
+#[path = "interop/views.rs"]
+mod views;

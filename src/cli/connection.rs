@@ -282,3 +282,90 @@ fn limit(given: Option<Duration>, name: &str) -> Result<Option<Duration>, Error>
     }
     Ok(Some(limit))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, FromArgMatches, Parser};
+    use std::path::Path;
+
+    #[derive(Debug, Parser)]
+    struct Words {
+        #[command(flatten)]
+        connection: Connection,
+    }
+
+    fn parse(words: &[&str]) -> Result<Connection, clap::Error> {
+        let all = std::iter::once(&"etcdkit").chain(words);
+        let matches = Words::command().try_get_matches_from(all)?;
+        Ok(Words::from_arg_matches(&matches)?.connection)
+    }
+
+    #[test]
+    fn a_user_is_read_as_etcdctl_reads_it() {
+        for (words, name, password) in [
+            (&["--user", "root:pw"][..], "root", "pw"),
+            (&["--user=root:p:w"], "root", "p:w"),
+            (&["--user=root", "--password=pw"], "root", "pw"),
+            (&["--user=root:x", "--password=pw"], "root:x", "pw"),
+        ] {
+            let user = parse(words).unwrap().settings().unwrap().user.unwrap();
+            assert_eq!((user.name.as_str(), user.password.as_str()), (name, password));
+        }
+        assert_eq!(parse(&["--password=pw"]).unwrap().settings().unwrap().user, None);
+        assert!(parse(&["--user=a", "--auth-jwt-token=b"]).is_err());
+        let token = parse(&["--auth-jwt-token=a.b"]).unwrap().settings().unwrap().token;
+        assert_eq!(token, Some(Token("a.b".to_owned())));
+        assert!(parse(&["--auth-jwt-token=a b"]).unwrap().settings().is_err());
+    }
+
+    #[test]
+    fn a_password_stands_in_the_first_line_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("password");
+        let flag = format!("--password-file={}", file.display());
+        let password = || {
+            let settings = parse(&["--user=root", &flag]).unwrap().settings()?;
+            Ok::<_, Error>(settings.user.unwrap().password)
+        };
+        assert!(password().is_err());
+        for (bytes, expected) in [
+            (&b"pw\nrest"[..], Some("pw")),
+            (b"p w\r\n", Some("p w")),
+            (b"\n", None),
+            (b"\xff", None),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            assert_eq!(password().ok().as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn no_wait_is_without_a_limit() {
+        for flag in ["--dial-timeout", "--command-timeout", "--keepalive-timeout"] {
+            assert!(parse(&[flag, "0"]).unwrap().settings().is_err());
+            assert!(parse(&[flag, "90s"]).unwrap().settings().is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_given_wins_over_what_is_found() {
+        let fixture = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/fixtures/kubernetes/manifests/kube-apiserver-external.yaml"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::copy(fixture, dir.path().join("kube-apiserver.yaml")).unwrap();
+        let flag = format!("--from-kubeadm={}", dir.path().display());
+        let connection = parse(&[&flag]).unwrap();
+        assert!(connection.is_given());
+        let found = connection.settings().unwrap();
+        assert_eq!(found.endpoints.len(), 3);
+        assert_eq!(found.tls.cacert.as_deref(), Some(Path::new("/etc/etcd/pki/ca.crt")));
+        let words = [&flag, "--endpoints=a:1", "--cert=c", "--key=k", "--cacert=ca"];
+        let given = parse(&words).unwrap().settings().unwrap();
+        assert_eq!(given.endpoints, ["a:1"]);
+        let files = [given.tls.cacert, given.tls.cert, given.tls.key];
+        assert_eq!(files.map(|file| file.unwrap()), ["ca", "c", "k"].map(PathBuf::from));
+    }
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
 use serde_json::json;
 
+use super::etcdctl;
 use super::output::{self, WriteOut};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
@@ -51,6 +52,10 @@ pub(super) fn run(global: &Global, args: &Args) -> Outcome {
             let lines: Vec<_> =
                 lines.map(|(name, figure)| format!("\"{name}\" : {figure}")).collect();
             output::print_lines(&lines)?;
+        }
+        WriteOut::Table if global.program.is_linked() => {
+            let columns = ["hash", "hash revision", "compact revision"];
+            output::print_text(&etcdctl::table(&columns, &[figures.to_vec()]))?;
         }
         WriteOut::Table => {
             let mut table = Table::new();

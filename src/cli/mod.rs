@@ -5,13 +5,23 @@
 //! is no error.
 
 #[cfg(feature = "live")]
+mod alarm;
+#[cfg(feature = "live")]
+mod cluster;
+#[cfg(feature = "live")]
 mod connection;
 mod directory;
 #[cfg(feature = "live")]
 mod duration;
+#[cfg(feature = "live")]
+mod endpoint;
+mod etcdctl;
 mod extras;
 mod hashkv;
 mod inspect;
+mod linked;
+#[cfg(feature = "live")]
+mod member;
 mod output;
 #[cfg(feature = "live")]
 mod prompt;
@@ -27,6 +37,8 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+#[cfg(feature = "live")]
+use crate::live::Cluster;
 use crate::ops::{Error, ExitCode, audit};
 pub use output::WriteOut;
 
@@ -47,6 +59,11 @@ struct Flags {
     /// Set the output format [default: simple] [env: ETCDCTL_WRITE_OUT]
     #[arg(short, long, global = true, value_enum)]
     write_out: Option<WriteOut>,
+    /// Print ids in hex where etcdctl does: `member list`, and every `-w fields`
+    #[cfg(feature = "live")]
+    #[arg(long, global = true, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true")]
+    hex: Option<bool>,
     /// Append the record of every change to this file [env: ETCDKIT_AUDIT_LOG]
     /// [default: /var/lib/etcdkit/audit.jsonl]
     #[arg(long, global = true, value_name = "FILE")]
@@ -62,7 +79,10 @@ struct Flags {
 /// Flags of every command, with the environment and the defaults filled in.
 #[derive(Clone, Debug)]
 struct Global {
+    program: linked::Program,
     write_out: WriteOut,
+    #[cfg(feature = "live")]
+    is_hex: bool,
     audit_log: PathBuf,
     quiet: bool,
     #[cfg(feature = "live")]
@@ -72,18 +92,50 @@ struct Global {
 impl Flags {
     /// A variable that is meant for another program, or empty, must not stop a command that does
     /// not need it: a format that is not known here counts as none.
-    fn resolve(self) -> Global {
+    fn resolve(self, program: linked::Program) -> Global {
         let format = || WriteOut::from_str(&std::env::var("ETCDCTL_WRITE_OUT").ok()?, false).ok();
         let log = || std::env::var_os("ETCDKIT_AUDIT_LOG").filter(|log| !log.is_empty());
         let log = || log().map_or_else(|| audit::DEFAULT_PATH.into(), PathBuf::from);
         let write_out = self.write_out.or_else(format).unwrap_or(WriteOut::Simple);
         Global {
+            program,
+            #[cfg(feature = "live")]
+            is_hex: self.hex.unwrap_or(false),
             write_out,
             audit_log: self.audit_log.unwrap_or_else(log),
             quiet: self.quiet,
             #[cfg(feature = "live")]
             connection: self.connection.noting(write_out == WriteOut::Json),
         }
+    }
+}
+
+#[cfg(feature = "live")]
+impl Global {
+    fn format(&self) -> etcdctl::Format {
+        etcdctl::Format { write_out: self.write_out, is_hex: self.is_hex }
+    }
+
+    /// Opens the connections, with `--cluster` to every member that the cluster has.
+    fn cluster(&self) -> Result<Cluster, Error> {
+        let is_linked = self.program.is_linked();
+        let opened = self.connection.settings().and_then(|settings| Ok(Cluster::open(settings)?));
+        let mut cluster = opened.map_err(|mut error| {
+            if is_linked {
+                // etcdctl takes whatever stops it before it connects for bad arguments.
+                error.code = ExitCode::Usage;
+            }
+            error
+        })?;
+        if self.connection.whole_cluster() {
+            cluster.discover().map_err(|error| {
+                let mut error = Error::from(error);
+                let what = "failed to fetch endpoints from etcd cluster member list";
+                error.message = format!("{what}: {}", error.message);
+                error
+            })?;
+        }
+        Ok(cluster)
     }
 }
 
@@ -96,6 +148,30 @@ enum Command {
     Hashkv(hashkv::Args),
     /// Pack the database of a stopped member
     Defrag(rewrite::Defrag),
+    /// Ask members how they are, as etcdctl does
+    #[cfg(feature = "live")]
+    #[command(subcommand)]
+    Endpoint(endpoint::Command),
+    /// List the members of the cluster, as etcdctl does
+    #[cfg(feature = "live")]
+    #[command(subcommand)]
+    Member(member::Command),
+    /// List the alarms of the cluster, as etcdctl does
+    #[cfg(feature = "live")]
+    #[command(subcommand)]
+    Alarm(alarm::Command),
+    /// Show every member of a running cluster, what is wrong, and what to do next
+    #[cfg(feature = "live")]
+    Status(cluster::LookArgs),
+    /// Show which members of a running cluster serve, and how many more may fail
+    #[cfg(feature = "live")]
+    Health(cluster::LookArgs),
+    /// Wait until a running cluster is as it should be
+    #[cfg(feature = "live")]
+    Wait(cluster::WaitArgs),
+    /// Compare the members' data at one revision
+    #[cfg(feature = "live")]
+    Consistency(cluster::ConsistencyArgs),
     /// Show the whole story in a temporary directory, with nothing else installed
     Demo,
     /// Print the version
@@ -118,6 +194,10 @@ enum Command {
 /// Runs a command line; returns what to exit with.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    let program = linked::Program::of(words.first());
+    if program.is_linked() {
+        return linked::run(program, &words);
+    }
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         // Help and version are answers, not errors.
@@ -134,18 +214,9 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             return ExitCode::Usage.number();
         }
     };
-    let global = cli.flags.resolve();
+    let global = cli.flags.resolve(program);
     let write_out = global.write_out;
-    let outcome = match cli.command {
-        Command::Snapshot(command) => snapshot::run(&global, command),
-        Command::Hashkv(args) => hashkv::run(&global, &args),
-        Command::Defrag(args) => rewrite::run_defrag(&global, args),
-        Command::Demo => extras::demo(&global),
-        Command::Version => extras::version(&global),
-        Command::Completions { shell } => extras::completions(shell, Cli::command()),
-        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
-    };
-    match outcome {
+    match dispatch(cli.command, &global) {
         Ok(code) => code.number(),
         Err(Failure::Pipe) => ExitCode::Ok.number(),
         Err(Failure::Output(error)) => {
@@ -156,6 +227,32 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
             output::print_error(&error, write_out);
             error.code.number()
         }
+    }
+}
+
+fn dispatch(command: Command, global: &Global) -> Outcome {
+    match command {
+        Command::Snapshot(command) => snapshot::run(global, command),
+        Command::Hashkv(args) => hashkv::run(global, &args),
+        Command::Defrag(args) => rewrite::run_defrag(global, args),
+        #[cfg(feature = "live")]
+        Command::Endpoint(command) => endpoint::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Member(command) => member::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Alarm(command) => alarm::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Status(args) => cluster::run_status(global, &args),
+        #[cfg(feature = "live")]
+        Command::Health(args) => cluster::run_health(global, &args),
+        #[cfg(feature = "live")]
+        Command::Wait(args) => cluster::run_wait(global, &args),
+        #[cfg(feature = "live")]
+        Command::Consistency(args) => cluster::run_consistency(global, &args),
+        Command::Demo => extras::demo(global),
+        Command::Version => extras::version(global),
+        Command::Completions { shell } => extras::completions(shell, Cli::command()),
+        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
     }
 }
 
@@ -202,6 +299,13 @@ impl From<io::Error> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Operation(Box::new(error))
+    }
+}
+
+#[cfg(feature = "live")]
+impl From<crate::live::Error> for Failure {
+    fn from(error: crate::live::Error) -> Self {
+        Error::from(error).into()
     }
 }
 

@@ -6,6 +6,8 @@ use clap::ValueEnum;
 use comfy_table::{Table, presets::ASCII_FULL_CONDENSED};
 use serde_json::{Value, json};
 
+#[cfg(feature = "live")]
+use super::etcdctl::Printed;
 use crate::format::finding::{Finding, Findings, Severity, bucket_text, bytes_text};
 use crate::ops::Error;
 
@@ -38,6 +40,7 @@ pub(super) fn print_fields(value: &Value) -> io::Result<()> {
 
 /// Prints a report on stderr, where stdout holds something else; nobody is left to tell when that
 /// fails.
+#[cfg(feature = "live")]
 pub(super) fn report_aside(value: &Value, lines: &[String], write_out: WriteOut) {
     let mut err = io::stderr().lock();
     let _ = match write_out {
@@ -70,6 +73,29 @@ pub(super) fn table() -> Table {
     table
 }
 
+/// Prints what is meant for stdout and stderr, errors first; nobody is left to tell when those
+/// cannot be written.
+#[cfg(feature = "live")]
+pub(super) fn print(printed: &Printed) -> io::Result<()> {
+    let _ = io::stderr().lock().write_all(printed.stderr.as_bytes());
+    print_text(&printed.stdout)
+}
+
+/// Prints the report of a command that says nothing on stdout where it is etcdutl's.
+pub(super) fn print_aside(lines: &[String]) {
+    let mut err = io::stderr().lock();
+    for line in lines {
+        let _ = writeln!(err, "{line}");
+    }
+}
+
+/// Prints a text to stdout.
+pub(super) fn print_text(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
 /// Prints lines to stdout.
 pub(super) fn print_lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -85,6 +111,11 @@ pub(super) fn print_error(error: &Error, write_out: WriteOut) {
         return;
     }
     let _ = writeln!(err, "error: {}", error.message);
+    print_below(&mut err, error);
+}
+
+/// Prints what stands below an error's message.
+fn print_below(err: &mut impl Write, error: &Error) {
     for line in error.findings.iter().take(20).flat_map(finding_lines) {
         let _ = writeln!(err, "  {line}");
     }
@@ -94,6 +125,13 @@ pub(super) fn print_error(error: &Error, write_out: WriteOut) {
     for hint in &error.hints {
         let _ = writeln!(err, "hint: {hint}");
     }
+}
+
+/// Prints an error as etcdctl and etcdutl do, whatever the format.
+pub(super) fn print_linked_error(error: &Error) {
+    let mut err = io::stderr().lock();
+    let _ = writeln!(err, "Error: {}", error.message);
+    print_below(&mut err, error);
 }
 
 fn error_json(error: &Error) -> Value {

@@ -3,7 +3,7 @@
 //! The terminal is as it was afterwards, however this ends: interrupts are read as characters
 //! while it asks, so that none can end the program in between.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use rustix::termios::{tcgetattr, tcsetattr};
@@ -60,8 +60,9 @@ pub(super) fn password(user: &str) -> Result<Option<String>, Error> {
 }
 
 /// Reads a line; `None` when it is interrupted.
-fn read(input: impl Read) -> io::Result<Option<Vec<u8>>> {
+fn read(input: impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
+    #[allow(clippy::unbuffered_bytes, reason = "a terminal is read byte by byte")]
     for byte in input.bytes() {
         match byte? {
             INTERRUPT => return Ok(None),

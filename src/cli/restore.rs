@@ -132,6 +132,7 @@ pub(super) fn run(global: &Global, args: Restore) -> Outcome {
     let report = restore::restore(&options, &terminal)?;
     terminal.clear();
     match global.write_out {
+        _ if global.program.is_linked() => output::print_aside(&restored(&report)),
         WriteOut::Json => output::print_json(&json!(report))?,
         WriteOut::Fields => output::print_fields(&json!(report))?,
         WriteOut::Simple | WriteOut::Table => output::print_lines(&restored(&report))?,

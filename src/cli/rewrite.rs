@@ -178,6 +178,7 @@ fn show(
     next: &[String],
 ) -> Outcome {
     match global.write_out {
+        _ if global.program.is_linked() => output::print_aside(&lines),
         WriteOut::Json => output::print_json(report)?,
         WriteOut::Fields => output::print_fields(report)?,
         WriteOut::Simple | WriteOut::Table => {

@@ -226,11 +226,19 @@ mod live {
             return Ok(ExitCode::Ok);
         }
         match global.write_out {
+            _ if global.program.is_linked() => output::print_lines(&as_etcdctl(&report))?,
             WriteOut::Json => output::print_json(&report.json())?,
             WriteOut::Fields => output::print_fields(&report.json())?,
             WriteOut::Simple | WriteOut::Table => output::print_lines(&lines(&report))?,
         }
         Ok(ExitCode::Ok)
+    }
+
+    /// What etcdctl 3.7 prints, whatever the format.
+    fn as_etcdctl(report: &Report) -> Vec<String> {
+        let mut lines = vec![format!("Snapshot saved at {}", report.file)];
+        lines.extend(report.storage_version.as_ref().map(|v| format!("Server version {v}")));
+        lines
     }
 
     fn lines(report: &Report) -> Vec<String> {

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::Table;
 use serde_json::{Value, json};
 
-use super::directory;
 use super::output::{self, WriteOut, table};
 use super::restore::{self, Restore};
 use super::save::{self, Save};
 use super::terminal::Terminal;
 use super::{Global, Outcome, inspect, rewrite};
+use super::{directory, etcdctl};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
 use crate::ops::{Error, ExitCode, shell_word, status, verify, verify_dir};
@@ -80,11 +80,22 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
     terminal.clear();
     let report = status::report(&examined)?;
     match global.write_out {
+        WriteOut::Json if global.program.is_linked() => {
+            let keys = ["hash", "revision", "totalKey", "totalSize", "version"];
+            let figures = keys.iter().map(|key| ((*key).to_owned(), report[*key].clone()));
+            output::print_json(&Value::Object(figures.collect()))?;
+        }
         WriteOut::Json => output::print_json(&report)?,
         WriteOut::Fields => {
             let (etcdutls, ours) = fields(&report);
             output::print_lines(&etcdutls)?;
-            output::print_fields(&ours)?;
+            if !global.program.is_linked() {
+                output::print_fields(&ours)?;
+            }
+        }
+        WriteOut::Table if global.program.is_linked() => {
+            let columns = ["hash", "revision", "total keys", "total size", "version"];
+            output::print_text(&etcdctl::table(&columns, &[figures(&report)]))?;
         }
         WriteOut::Simple => output::print_lines(&[figures(&report).join(", ")])?,
         WriteOut::Table => {
@@ -115,32 +126,9 @@ fn figures(report: &Value) -> Vec<String> {
         format!("{:x}", number("hash")),
         report["revision"].to_string(),
         number("totalKey").to_string(),
-        si_size(number("totalSize")),
+        etcdctl::size(number("totalSize")),
         report["version"].as_str().unwrap_or_default().to_owned(),
     ]
-}
-
-/// etcdutl's sizes: powers of 1000, one digit after the point below ten.
-fn si_size(bytes: u64) -> String {
-    if bytes < 10 {
-        return format!("{bytes} B");
-    }
-    let mut unit = 1_u64;
-    let mut name = "B";
-    for next in ["kB", "MB", "GB", "TB", "PB", "EB"] {
-        if bytes / unit < 1000 {
-            break;
-        }
-        (unit, name) = (unit.saturating_mul(1000), next);
-    }
-    // Tenths first, then whole ones half to even, as the Go library behind etcdutl does.
-    let tenths = (u128::from(bytes) * 100 / u128::from(unit) + 5) / 10;
-    if tenths < 100 {
-        return format!("{}.{} {name}", tenths / 10, tenths % 10);
-    }
-    let (whole, rest) = (tenths / 10, tenths % 10);
-    let up = rest > 5 || (rest == 5 && whole % 2 == 1);
-    format!("{} {name}", whole + u128::from(up))
 }
 
 fn details(report: &Value) -> Table {
@@ -376,28 +364,6 @@ fn advice(verified: &verify::Verified, examined: &examine::Examined) -> Option<S
         verify::Verdict::Damaged if examined.unwrap.is_some() => examined.unwrap.clone(),
         verify::Verdict::Damaged => {
             Some("use another backup; keep this one, parts of it may be readable".into())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_etcdutls() {
-        let cases = [
-            (0, "0 B"),
-            (999, "999 B"),
-            (1000, "1.0 kB"),
-            (29_000, "29 kB"),
-            (61_440, "61 kB"),
-            (331_776, "332 kB"),
-            (9_990_000, "10 MB"),
-            (9_940_000, "9.9 MB"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(si_size(bytes), text, "{bytes}");
         }
     }
 }

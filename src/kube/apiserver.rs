@@ -102,11 +102,24 @@ fn flag(words: &[&str], name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const POD: &str = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command:\n    \
-        - kube-apiserver\n    - --etcd-cafile=/etc/etcd/pki/ca.crt\n    - --etcd-servers\n    \
-        - https://10.0.1.11:2379,https://10.0.1.12:2379\n    volumeMounts:\n    \
-        - mountPath: /etc/etcd/pki\n      name: pki\n  volumes:\n  - name: pki\n    hostPath:\n      \
-        path: /srv/pki\n";
+    const POD: &str = "\
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+  - command:
+    - kube-apiserver
+    - --etcd-cafile=/etc/etcd/pki/ca.crt
+    - --etcd-servers
+    - https://10.0.1.11:2379,https://10.0.1.12:2379
+    volumeMounts:
+    - mountPath: /etc/etcd/pki
+      name: pki
+  volumes:
+  - name: pki
+    hostPath:
+      path: /srv/pki
+";
 
     #[test]
     fn reads_which_etcd_it_uses() {

@@ -47,14 +47,14 @@ impl Cluster {
         let refused = match asked {
             Err(Error { cause: Cause::NotPermitted { .. }, .. }) => true,
             Err(Error { endpoint, cause: Cause::Answer { what, .. } })
-                if what.contains("user name not found") =>
+                if what.contains("user name not found") || what.contains("user not found") =>
             {
                 let name = user.or(by_certificate).unwrap_or_default();
                 let what = format!("etcd has no user {name}, which the certificate names");
                 return Err(Error { endpoint, cause: Cause::NotAuthenticated { what } });
             }
             // Refused for the revision, or by something between that does not pass it on.
-            Ok(_) | Err(Error { cause: Cause::Answer { code: 3 | 11 | 12, .. }, .. }) => false,
+            Ok(_) | Err(Error { cause: Cause::Answer { code: 2 | 3 | 11 | 12, .. }, .. }) => false,
             Err(error) => return Err(error),
         };
         let auth_enabled = refused || self.is_auth_on(user.is_some(), by_certificate.is_some());

@@ -128,6 +128,13 @@ pub(super) fn theirs(error: &CertificateError, der: Option<&[u8]>, wanted: &str)
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             Problem::WrongPurpose
         }
+        // rustls has no name for webpki's refusal of an authority that serves by itself.
+        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            match facts.subject == facts.issuer {
+                true => Problem::UnknownAuthority,
+                false => Problem::Other { what: "it is marked as an authority's".to_owned() },
+            }
+        }
         other => Problem::Other { what: shown(&other.to_string()) },
     };
     Cause::Certificate(facts.told(Side::Server, problem))
@@ -155,7 +162,8 @@ pub(super) fn ours(
             | Alert::CertificateRequired
     );
     // Some servers say no more than that the handshake failed.
-    if !about_certificates && !(alert == Alert::HandshakeFailure && asked.is_some()) {
+    let after_asking = alert == Alert::HandshakeFailure && asked.is_some();
+    if !about_certificates && !after_asking {
         return None;
     }
     let Some(own) = own else {

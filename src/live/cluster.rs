@@ -7,7 +7,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{AlarmAction, AlarmType, Client, ConnectOptions, GetOptions, ResponseHeader};
+use etcd_client::{
+    AlarmAction, AlarmResponse, AlarmType, Client, ConnectOptions, GetOptions, MemberListResponse,
+    ResponseHeader,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
@@ -147,6 +150,16 @@ impl AlarmKind {
             Self::Corrupt => "CORRUPT",
         }
     }
+
+    /// Returns etcd's number for it.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::NoSpace => 1,
+            Self::Corrupt => 2,
+        }
+    }
 }
 
 /// Connections to the members of a cluster, made when they are needed and kept.
@@ -251,7 +264,7 @@ impl Cluster {
     pub fn status(&self, endpoint: &str) -> Result<Status, Error> {
         let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
         let target = self.target(endpoint).ok_or_else(no_endpoint)?;
-        self.block_on(self.ask(target, self.settings.command_timeout, status))
+        self.block_on(self.ask(target, status))
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
@@ -307,17 +320,8 @@ impl Cluster {
     ///
     /// As [`Cluster::linearizable_read`].
     pub fn members(&self) -> Result<Members, Error> {
-        let (_, members) = self.first(|mut client| async move {
-            let answer = client.member_list().await?;
-            let members = answer.members().iter().map(|member| Member {
-                id: member.id(),
-                name: member.name().to_owned(),
-                peer_urls: member.peer_urls().to_vec(),
-                client_urls: member.client_urls().to_vec(),
-                is_learner: member.is_learner(),
-            });
-            Ok(Members { header: header(answer.header()), members: members.collect() })
-        })?;
+        let (_, members) =
+            self.first(|mut client| async move { Ok(members(&client.member_list().await?)) })?;
         Ok(members)
     }
 
@@ -329,15 +333,7 @@ impl Cluster {
     pub fn alarms(&self) -> Result<Alarms, Error> {
         let (_, alarms) = self.first(|mut client| async move {
             let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
-            let alarms = answer.alarms().iter().map(|alarm| Alarm {
-                member_id: alarm.member_id(),
-                kind: match alarm.alarm() {
-                    AlarmType::None => AlarmKind::None,
-                    AlarmType::Nospace => AlarmKind::NoSpace,
-                    AlarmType::Corrupt => AlarmKind::Corrupt,
-                },
-            });
-            Ok(Alarms { header: header(answer.header()), alarms: alarms.collect() })
+            Ok(Alarms { header: header(answer.header()), alarms: alarms(&answer) })
         })?;
         Ok(alarms)
     }
@@ -369,7 +365,7 @@ impl Cluster {
         let answers = self.block_on(async {
             let tasks: Vec<_> = targets
                 .iter()
-                .map(|target| tokio::spawn(self.ask(target, limit, ask.clone())))
+                .map(|target| tokio::spawn(self.ask_within(limit, target, ask.clone())))
                 .collect();
             let mut answers = Vec::with_capacity(tasks.len());
             for (task, target) in tasks.into_iter().zip(&targets) {
@@ -394,7 +390,7 @@ impl Cluster {
     {
         let mut last = Error::of("", Cause::NoEndpoints);
         for target in &self.targets {
-            match self.block_on(self.ask(target, self.settings.command_timeout, ask.clone())) {
+            match self.block_on(self.ask(target, ask.clone())) {
                 Ok(answer) => return Ok((target.endpoint.given().to_owned(), answer)),
                 Err(error) => {
                     let final_word = matches!(
@@ -423,11 +419,37 @@ impl Cluster {
         self.targets.iter().find(|target| target.endpoint.given() == endpoint)
     }
 
+    pub(super) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
+    pub(super) fn dialer(&self) -> &Arc<Dialer> {
+        &self.dialer
+    }
+
+    /// Sets another limit for one question to one member.
+    pub fn limit_questions(&mut self, limit: Duration) {
+        self.settings.command_timeout = limit;
+    }
+
     /// Asks one endpoint within the limit for a question, the connection included.
-    fn ask<T, F>(
+    pub(super) fn ask<T, F>(
         &self,
         target: &Arc<Target>,
+        ask: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> impl Future<Output = Result<T, Error>> + Send + 'static
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
+        self.ask_within(self.settings.command_timeout, target, ask)
+    }
+
+    /// Asks one endpoint within a limit, the connection included.
+    fn ask_within<T, F>(
+        &self,
         limit: Duration,
+        target: &Arc<Target>,
         ask: impl Fn(Client) -> F + Send + Sync + 'static,
     ) -> impl Future<Output = Result<T, Error>> + Send + 'static
     where
@@ -550,7 +572,7 @@ fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {
     parsed.collect()
 }
 
-async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
+pub(super) async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
     let answer = client.status().await?;
     Ok(Status {
         header: header(answer.header()),
@@ -571,12 +593,38 @@ async fn status(mut client: Client) -> Result<Status, etcd_client::Error> {
     })
 }
 
-async fn read(mut client: Client, linearizable: bool) -> Result<Read, etcd_client::Error> {
+pub(super) async fn read(
+    mut client: Client,
+    linearizable: bool,
+) -> Result<Read, etcd_client::Error> {
     let began = Instant::now();
     let options = GetOptions::new().with_limit(1);
     let options = if linearizable { options } else { options.with_serializable() };
     let answer = client.get("health", Some(options)).await?;
     Ok(Read { header: header(answer.header()), took: began.elapsed() })
+}
+
+pub(super) fn members(answer: &MemberListResponse) -> Members {
+    let members = answer.members().iter().map(|member| Member {
+        id: member.id(),
+        name: member.name().to_owned(),
+        peer_urls: member.peer_urls().to_vec(),
+        client_urls: member.client_urls().to_vec(),
+        is_learner: member.is_learner(),
+    });
+    Members { header: header(answer.header()), members: members.collect() }
+}
+
+pub(super) fn alarms(answer: &AlarmResponse) -> Vec<Alarm> {
+    let alarms = answer.alarms().iter().map(|alarm| Alarm {
+        member_id: alarm.member_id(),
+        kind: match alarm.alarm() {
+            AlarmType::None => AlarmKind::None,
+            AlarmType::Nospace => AlarmKind::NoSpace,
+            AlarmType::Corrupt => AlarmKind::Corrupt,
+        },
+    });
+    alarms.collect()
 }
 
 pub(super) fn header(header: Option<&ResponseHeader>) -> Header {

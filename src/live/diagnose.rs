@@ -84,9 +84,15 @@ impl Probe<'_> {
         if let Some(server) = self.who(Way::Tls).await {
             return Some(server.cause());
         }
-        match self.who(Way::Plain).await? {
-            server @ Server::PeerPort(_) => Some(server.cause()),
-            _ => Some(Cause::WantsPlain),
+        match self.who(Way::Plain).await {
+            Some(server @ Server::PeerPort(_)) => Some(server.cause()),
+            Some(_) => Some(Cause::WantsPlain),
+            // A port for gRPC alone knows no HTTP/1.
+            None => {
+                let mut stream = self.dialer.plain(self.endpoint, self.limit).await.ok()?;
+                let speaks = http::speaks_http2(&mut stream, self.limit.at).await;
+                speaks.then_some(Cause::WantsPlain)
+            }
         }
     }
 

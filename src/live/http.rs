@@ -36,22 +36,42 @@ pub(super) async fn get(
     let question = format!(
         "GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: etcdkit\r\nAccept: */*\r\n\r\n"
     );
+    read(say(stream, question.as_bytes(), ANSWER_MAX, deadline).await)
+}
+
+/// Tells whether HTTP/2 is spoken: its first frame answers ours (RFC 9113, 3.4).
+pub(super) async fn speaks_http2(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    deadline: Instant,
+) -> bool {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let answer = say(stream, PREFACE, 9, deadline).await;
+    matches!(answer.as_slice(), [0, _, _, 4, _, 0, 0, 0, 0])
+}
+
+/// Sends bytes, and returns at most so many of the answer.
+async fn say(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    bytes: &[u8],
+    most: usize,
+    deadline: Instant,
+) -> Vec<u8> {
     // A server may answer and close before it has read all of this: what it says counts.
     let _ = timeout_at(deadline, async {
-        let _ = stream.write_all(question.as_bytes()).await;
+        let _ = stream.write_all(bytes).await;
         let _ = stream.flush().await;
     })
     .await;
-    let mut bytes = Vec::new();
+    let mut answer = Vec::new();
     let mut buffer = vec![0; 4096];
     while let Ok(Ok(count @ 1..)) = timeout_at(deadline, stream.read(&mut buffer)).await {
-        let room = ANSWER_MAX.saturating_sub(bytes.len());
-        bytes.extend(buffer.iter().take(count.min(room)));
-        if bytes.len() >= ANSWER_MAX {
+        let room = most.saturating_sub(answer.len());
+        answer.extend(buffer.iter().take(count.min(room)));
+        if answer.len() >= most {
             break;
         }
     }
-    read(bytes)
+    answer
 }
 
 fn read(bytes: Vec<u8>) -> Answer {

@@ -20,7 +20,7 @@ use rustls::{
 
 use super::certificate::{Facts, Own};
 use super::settings::Tls;
-use super::{Cause, Error};
+use super::{Cause, Error, signature};
 
 /// Protocol that gRPC speaks over TLS.
 const H2: &[u8] = b"h2";
@@ -87,7 +87,10 @@ impl Shown {
 /// [`Cause::Material`] for a file that cannot be read or holds something else, and for a
 /// certificate without its key.
 pub(super) fn material(tls: &Tls) -> Result<Material, Error> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(CryptoProvider {
+        signature_verification_algorithms: *signature::ALGORITHMS,
+        ..ring::default_provider()
+    });
     let given = match &tls.cacert {
         Some(file) => Some(anchors(file)?),
         None => None,

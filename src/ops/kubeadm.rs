@@ -310,7 +310,7 @@ mod tests {
         assert!(error.message.contains("--listen-client-urls"), "{}", error.message);
         fs::write(manifests.join(ETCD), "kind: [").unwrap();
         let error = find(dir.path()).unwrap_err();
-        assert!(error.message.contains("etcd.yaml: line 1"), "{}", error.message);
+        assert!(error.message.contains("etcd.yaml: line "), "{}", error.message);
     }
 
     #[test]

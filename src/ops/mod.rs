@@ -7,6 +7,8 @@
 
 pub mod audit;
 pub mod clock;
+#[cfg(feature = "live")]
+pub mod cluster;
 pub mod defrag;
 pub mod demo;
 pub mod digest;

@@ -36,6 +36,8 @@ pub fn code(cause: &Cause) -> ExitCode {
         | Cause::NotEtcd { .. } => ExitCode::Unreachable,
         // UNAVAILABLE and DEADLINE_EXCEEDED, as "etcdserver: no leader".
         Cause::Answer { code: 4 | 14, .. } => ExitCode::Unreachable,
+        // DATA_LOSS: "etcdserver: corrupt cluster", while a CORRUPT alarm is raised.
+        Cause::Answer { code: 15, .. } => ExitCode::Damage,
         _ => ExitCode::Failed,
     }
 }

@@ -177,3 +177,59 @@ fn the_fake_learner_refuses_what_a_real_learner_refuses() {
         until("it answers again", Duration::from_secs(20), || cluster.status(1));
     }
 }
+
+#[test]
+fn the_fake_without_a_leader_refuses_what_a_real_etcd_refuses() {
+    let Some(real) = real() else { return };
+    let version = "3.7";
+    let mut cluster = Plan::new(version).members(2).start(&real);
+    cluster.kill(1);
+    until("the leader is lost", Duration::from_secs(20), || {
+        cluster.status(0)?["leader"].as_u64().is_none_or(|leader| leader == 0).then_some(())
+    });
+    let fake = FakeEtcd::start(Member::new("m1").version("3.7.3"));
+    fake.set(|member| member.leader = 0);
+    // Not through etcdctl, which asks again and again until its own time is over.
+    let theirs = without_leader(&cluster.direct(0));
+    assert_eq!(without_leader(&fake.endpoint()), theirs);
+    assert!(theirs[0].starts_with("Unavailable"), "{theirs:?}");
+    let errors = |endpoint: &str| {
+        let words = ["endpoint", "status", "-w", "json"];
+        let status = cluster.ctl_as(None, version, endpoint, &words).expect(0, &[]).json();
+        status[0]["Status"]["errors"].clone()
+    };
+    assert_eq!(errors(&fake.endpoint()), errors(&cluster.direct(0)));
+    cluster.restart(1);
+}
+
+/// What a member without a leader answers to questions that need one, and to some that do not.
+fn without_leader(endpoint: &str) -> [String; 7] {
+    use etcd_client::{AlarmAction, AlarmType, Client, ConnectOptions, Error, GetOptions};
+    fn said<T>(answer: Result<T, Error>) -> String {
+        match answer {
+            Ok(_) => "answered".to_owned(),
+            Err(Error::GRpcStatus(status)) => format!("{:?} {}", status.code(), status.message()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect([endpoint], None).await.unwrap();
+        let picky = Some(ConnectOptions::new().with_require_leader(true));
+        let mut picky = Client::connect([endpoint], picky).await.unwrap();
+        let clients: [Client; 6] = std::array::from_fn(|_| client.clone());
+        let [mut a, mut b, mut c, mut d, mut e, mut f] = clients;
+        let local = Some(GetOptions::new().with_serializable());
+        let answers = tokio::join!(
+            a.get("x", None),
+            b.alarm(AlarmAction::Get, AlarmType::None, None),
+            c.member_list(),
+            d.hash_kv(0),
+            e.status(),
+            f.get("x", local),
+            picky.status(),
+        );
+        let (a, b, c, d, e, f, g) = answers;
+        [said(a), said(b), said(c), said(d), said(e), said(f), said(g)]
+    })
+}

@@ -108,7 +108,8 @@ impl<Q: Send + 'static, R: Send + 'static> Service<tonic::Request<Q>> for Handle
             match answered {
                 Ok(message) => Ok(tonic::Response::new(message)),
                 Err((status, wait)) => {
-                    if status.message() == refusals::TIMED_OUT.1 {
+                    let waited = [refusals::TIMED_OUT.1, refusals::NOT_PROPOSED.1];
+                    if waited.contains(&status.message()) {
                         tokio::time::sleep(wait).await;
                     }
                     Err(status)
@@ -133,6 +134,12 @@ fn linearizable(member: &Member) -> Result<(), Status> {
         0 => refuse(refusals::TIMED_OUT),
         _ => votes(member),
     }
+}
+
+/// The same for what goes through the raft log.
+fn proposed(member: &Member) -> Result<(), Status> {
+    votes(member)?;
+    if member.leader == 0 { refuse(refusals::NOT_PROPOSED) } else { Ok(()) }
 }
 
 fn votes(member: &Member) -> Result<(), Status> {
@@ -327,7 +334,7 @@ fn alarm(
         return Err(Status::unimplemented("the fake answers only questions for alarms"));
     }
     require_user(member, metadata)?;
-    linearizable(member)?;
+    proposed(member)?;
     let asked = |(_, kind): &&(u64, i32)| request.alarm == 0 || *kind == request.alarm;
     let show = |(id, kind): &(u64, i32)| PbAlarmMember { member_id: *id, alarm: *kind };
     let alarms = member.alarms.iter().filter(asked).map(show).collect();
@@ -392,7 +399,7 @@ fn auth_status(
     metadata: &MetadataMap,
     _: AuthStatusRequest,
 ) -> Result<AuthStatusResponse, Status> {
-    linearizable(member)?;
+    proposed(member)?;
     if member.minor() < 7 {
         require_root(member, metadata)?;
     }
@@ -405,7 +412,7 @@ fn user_get(
     metadata: &MetadataMap,
     request: PbAuthUserGetRequest,
 ) -> Result<PbAuthUserGetResponse, Status> {
-    linearizable(member)?;
+    proposed(member)?;
     let own = caller(member, metadata)?.is_some_and(|name| name == request.name);
     if !own {
         require_root(member, metadata)?;
@@ -422,7 +429,7 @@ fn role_get(
     metadata: &MetadataMap,
     request: PbAuthRoleGetRequest,
 ) -> Result<PbAuthRoleGetResponse, Status> {
-    linearizable(member)?;
+    proposed(member)?;
     let name = caller(member, metadata)?.unwrap_or_default();
     let user = member.users.get(&name);
     if !user.is_some_and(|user| user.roles.contains(&request.role)) {

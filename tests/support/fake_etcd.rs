@@ -63,6 +63,8 @@ pub(crate) mod refusals {
         (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
     pub(crate) const NO_LEADER: Refusal = (Code::Unavailable, "etcdserver: no leader");
     pub(crate) const TIMED_OUT: Refusal = (Code::Unavailable, "etcdserver: request timed out");
+    /// What goes through the raft log, questions for alarms and users among it, waits otherwise.
+    pub(crate) const NOT_PROPOSED: Refusal = (Code::DeadlineExceeded, "context deadline exceeded");
     pub(crate) const STOPPED: Refusal = (Code::Unavailable, "etcdserver: server stopped");
     pub(crate) const CORRUPT: Refusal = (Code::DataLoss, "etcdserver: corrupt cluster");
     pub(crate) const LEARNER: Refusal =

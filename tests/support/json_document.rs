@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use etcdkit::etcd::members::Member;
+use etcdkit::etcd::members::Member as Listed;
 use serde_json::Value;
 
+use crate::fake_etcd::{FakeCluster, Member, NOSPACE};
 use crate::live_save_cases;
 use crate::support::dead::{Dead, grant};
 use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
@@ -149,7 +150,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let mut wrong = snapshot("3.6");
     *wrong.last_mut().unwrap() ^= 1;
     sandbox.write("wrong.db", &wrong);
-    let learner = Member { is_learner: true, ..member(0xbeef, "l", "http://127.0.0.3:2380") };
+    let learner = Listed { is_learner: true, ..member(0xbeef, "l", "http://127.0.0.3:2380") };
     let one = member(0xabcd, "m1", "http://127.0.0.1:2380");
     let downgrade = br#"{"target-version":"3.5.0","enabled":true}"#;
     let rich = plain.members(&[one, learner]).alarm(9, 1).put("cluster", b"downgrade", downgrade);
@@ -171,9 +172,18 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     bytes[100] ^= 1;
     fs::write(&segment, bytes).unwrap();
 
-    let cluster = live_save_cases::one_of_each();
-    let live = "snapshot save of a running member";
-    let save = format!("snapshot save --endpoints {}", cluster.endpoints());
+    let members = ["m1", "m2", "m3"].map(|name| Member::new(name).revision(9).auth("r"));
+    let mut cluster = FakeCluster::start(members);
+    let id = cluster.members[0].member().id;
+    cluster.members[1].set(|m| m.downgrade = Some("3.5.0".to_owned()));
+    cluster.members[1].set(|m| m.alarms = vec![(id, NOSPACE)]);
+    cluster.members[0].set(|m| m.alarms = vec![(id, NOSPACE), (5, NOSPACE)]);
+    cluster.members[2].stop();
+    let endpoints = cluster.endpoints();
+    let live = |line: &str| format!("{line} --endpoints {endpoints} --user root --password r");
+    let saved_from = live_save_cases::one_of_each();
+    let live_save = "snapshot save of a running member";
+    let save = format!("snapshot save --endpoints {}", saved_from.endpoints());
     fs::create_dir(sandbox.path("e-20260101T000000Z.db")).unwrap();
     fs::write(sandbox.path("e-20260102T000000Z.db"), snapshot("3.6")).unwrap();
 
@@ -207,8 +217,13 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("snapshot seal", 0, "snapshot seal plain.db -o sealed.db".into()),
         ("snapshot save", 0, "snapshot save saved.db --from-data-dir dead".into()),
         ("snapshot save", 0, "snapshot save dry.db --from-data-dir dead --dry-run".into()),
-        (live, 0, format!("{save} e.db --dry-run")),
-        (live, 0, format!("{save} e-{{time}}.db --keep-last 1")),
+        ("status", 3, live("status")),
+        ("health", 3, live("health")),
+        ("wait", 0, live("wait --until leader --timeout 5s")),
+        ("wait", 4, live("wait --until no-alarm --timeout 100ms")),
+        ("consistency", 3, live("consistency")),
+        (live_save, 0, format!("{save} e.db --dry-run")),
+        (live_save, 0, format!("{save} e-{{time}}.db --keep-last 1")),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),

@@ -1,0 +1,201 @@
+//! `status`, `health`, `wait` and `consistency` of real clusters.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cluster_harness::{APP, Cluster, Plan};
+use crate::programs::{real, shell_words, until};
+use crate::support::{Rows, Sandbox};
+
+/// A limit that keeps tests of members that do not answer short.
+const SHORT: &str = "--command-timeout=1s";
+
+#[track_caller]
+fn view(cluster: &Cluster<'_>, verb: &str, code: i32) -> Value {
+    let words = [verb, "-w", "json", SHORT];
+    cluster.kit(&Sandbox::new(), &words).expect(code, &[]).json()
+}
+
+fn findings(value: &Value) -> Vec<&str> {
+    let all = value["findings"].as_array().expect("findings");
+    all.iter().map(|finding| finding["id"].as_str().expect("an id")).collect()
+}
+
+#[test]
+fn a_cluster_is_seen_as_etcdctl_sees_it_and_while_it_falls_apart() {
+    let Some(real) = real() else { return };
+    for version in ["3.5", "3.6", "3.7"] {
+        let mut cluster = Plan::new(version).members(3).tls().quota(100_000_000).start(&real);
+        for number in 0..20 {
+            cluster.ctl(&["put", &format!("/a/{number}"), "value"]).expect(0, &["OK"]);
+        }
+        cluster.ctl(&["compaction", "10"]).expect(0, &[]);
+        let value = view(&cluster, "status", 0);
+        assert_eq!((&value["verdict"], &value["findings"]), (&json!("ok"), &json!([])), "{value}");
+        for (index, member) in value["members"].as_array().unwrap().iter().enumerate() {
+            let truth = cluster.status(index).expect("its status");
+            let id = truth["header"]["member_id"].as_u64().unwrap();
+            assert_eq!(member["id"], format!("{id:x}"));
+            assert_eq!(member["endpoint"], cluster.endpoint(index));
+            assert_eq!(member["name"], format!("m{}", index + 1));
+            assert_eq!(member["healthy"], true, "{value}");
+            assert_eq!(member["version"], truth["version"]);
+            assert_eq!(member["db_size"], truth["dbSize"]);
+            assert_eq!(member["revision"], truth["header"]["revision"]);
+            assert_eq!(member["raft_term"], truth["raftTerm"]);
+            assert_eq!(member["is_leader"], index == cluster.leader());
+            // etcd 3.5 says it on /metrics only, and that over TLS with our certificate.
+            let source = if version == "3.5" { "metrics" } else { "status" };
+            assert_eq!(member["quota"], 100_000_000, "{version}");
+            assert_eq!(member["quota_source"], source, "{version}");
+        }
+        let hashes = view(&cluster, "consistency", 0);
+        assert_eq!(hashes["verdict"], "equal", "{hashes}");
+        let truth = cluster.ctl(&["endpoint", "hashkv", "-w", "json"]).expect(0, &[]).json();
+        for (member, truth) in
+            hashes["members"].as_array().unwrap().iter().zip(truth.as_array().expect("a list"))
+        {
+            assert_eq!(member["hash"], truth["HashKV"]["hash"]);
+            assert_eq!(member["compact_revision"], truth["HashKV"]["compact_revision"]);
+        }
+
+        let follower = cluster.follower();
+        cluster.stop(follower);
+        let name = json!(format!("m{}", follower + 1));
+        for verb in ["status", "health"] {
+            let value = view(&cluster, verb, 3);
+            assert_eq!(value["members"][follower]["name"], name);
+            assert_eq!(value["members"][follower]["healthy"], false);
+            assert_eq!(value["quorum"]["may_fail"], 0, "{value}");
+            assert!(findings(&value).contains(&"member-down"), "{value}");
+        }
+        assert_eq!(view(&cluster, "consistency", 3)["verdict"], "equal");
+        let waits = ["wait", "--until", "healthy", "--timeout", "700ms", "-w", "json"];
+        let waited = cluster.kit(&Sandbox::new(), &waits).expect(4, &[]).json();
+        assert!(waited["missing"].as_str().unwrap().contains("2 of 3 members"), "{waited}");
+        // Paused is worse than stopped: the port takes connections.
+        let leader = cluster.leader();
+        cluster.pause(leader);
+        let value = view(&cluster, "health", 4);
+        assert_eq!(value["quorum"]["has_quorum"], false, "{value}");
+        let ids = findings(&value);
+        assert!(ids.contains(&"no-quorum"), "{value}");
+        cluster.resume(leader);
+        let line = format!(
+            "wait --until healthy --timeout 40s --cluster --endpoints {} {}",
+            cluster.endpoint(leader),
+            cluster.flags().join(" ")
+        );
+        let waiting = thread::spawn(move || Sandbox::new().run(&line));
+        thread::sleep(Duration::from_millis(500));
+        cluster.restart(follower);
+        waiting.join().expect("the wait").expect(0, &["healthy: met"]);
+    }
+}
+
+#[test]
+fn users_and_learners() {
+    let Some(real) = real() else { return };
+    for version in ["3.5", "3.6", "3.7"] {
+        let cluster = Plan::new(version).members(2).learner().start(&real);
+        let value = view(&cluster, "status", 0);
+        assert_eq!(value["members"][2]["is_learner"], true, "{value}");
+        assert_eq!(value["members"][2]["healthy"], true, "{value}");
+        assert_eq!(value["quorum"]["voters"], 2);
+        assert_eq!(view(&cluster, "health", 0)["verdict"], "ok");
+        let hashes = view(&cluster, "consistency", 3);
+        assert_eq!(hashes["verdict"], "equal");
+        assert!(findings(&hashes).contains(&"not-compared"), "{hashes}");
+        drop(cluster);
+
+        let cluster = Plan::new(version).members(2).auth().start(&real);
+        let run = |user, words: &[&str]| {
+            cluster.kit_as(&Sandbox::new(), user, &cluster.endpoints(), words)
+        };
+        run(Some(APP), &["status"]).expect(0, &["verdict: ok", "leader"]);
+        run(Some(APP), &["health"]).expect(0, &["2 of 2 voters serve"]);
+        run(Some(APP), &["consistency"]).expect(5, &["app", "role root"]);
+        run(None, &["health"]).expect(5, &["--user NAME"]);
+        run(None, &["consistency"]).expect(5, &["--user NAME"]);
+        run(Some("app:wrong"), &["status"]).expect(5, &[]);
+        assert_eq!(view(&cluster, "consistency", 0)["verdict"], "equal");
+    }
+}
+
+#[test]
+fn the_printed_commands_get_writes_back() {
+    let Some(real) = real() else { return };
+    for version in ["3.5", "3.6", "3.7"] {
+        let cluster = Plan::new(version).members(3).tls().quota(2_000_000).start(&real);
+        let value = "x".repeat(100_000);
+        until("the database is full", Duration::from_secs(60), || {
+            let ran = cluster.ctl(&["put", "/a", &value]);
+            (ran.code != 0).then(|| assert!(ran.stderr.contains("space exceeded"), "{ran}"))
+        });
+        let value = view(&cluster, "status", 0);
+        assert_eq!(value["verdict"], "critical");
+        assert_eq!(findings(&value)[0], "nospace", "{value}");
+        assert!(findings(&value).contains(&"quota"), "{value}");
+        view(&cluster, "health", 3);
+        for next in value["findings"][0]["next"].as_array().unwrap() {
+            let words = shell_words(next.as_str().unwrap());
+            assert_eq!(words[0], "etcdctl");
+            let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+            real.ok(&format!("etcdctl-{version}"), &words);
+        }
+        let waits = ["wait", "--until", "no-alarm", "--timeout", "20s"];
+        cluster.kit(&Sandbox::new(), &waits).expect(0, &["no-alarm: met"]);
+        cluster.ctl(&["put", "/a", "small"]).expect(0, &["OK"]);
+        assert_eq!(view(&cluster, "status", 0)["verdict"], "ok");
+    }
+}
+
+#[test]
+fn the_member_whose_data_differs_is_named() {
+    let Some(real) = real() else { return };
+    for version in ["3.5", "3.6", "3.7"] {
+        let mut cluster = Plan::new(version).members(3).start(&real);
+        for number in 0..10 {
+            cluster.ctl(&["put", &format!("/a/{number}"), "value"]).expect(0, &["OK"]);
+        }
+        assert_eq!(view(&cluster, "consistency", 0)["verdict"], "equal");
+        let odd = cluster.follower();
+        cluster.stop(odd);
+        let file = cluster.data(odd).join("member/snap/db");
+        let mut rows = Rows::read(&fs::read(&file).expect("the database"));
+        let records = rows.buckets.get_mut(&vec![b"key".to_vec()]).expect("the records");
+        let record = records.values_mut().next().expect("a record");
+        let at = record.windows(5).position(|w| w == b"value").expect("its value");
+        record[at] ^= 1;
+        fs::write(&file, rows.database(4096)).expect("the database");
+        cluster.restart(odd);
+        let value = view(&cluster, "consistency", 6);
+        assert_eq!(value["verdict"], "differs");
+        for (index, member) in value["members"].as_array().unwrap().iter().enumerate() {
+            assert_eq!(member["odd"], index == odd, "{value}");
+        }
+        let name = format!("m{} holds other data", odd + 1);
+        cluster.kit(&Sandbox::new(), &["consistency"]).expect(6, &[&name]);
+    }
+}
+
+#[test]
+fn versions_that_differ_and_answers_that_are_late() {
+    let Some(real) = real() else { return };
+    let cluster = Plan::new("3.5").versions(&["3.5", "3.6", "3.6"]).proxied(2).start(&real);
+    let value = view(&cluster, "status", 0);
+    assert_eq!(value["verdict"], "warning", "{value}");
+    assert!(findings(&value).contains(&"versions"), "{value}");
+    assert_eq!(view(&cluster, "consistency", 0)["verdict"], "equal");
+    cluster.proxy().set(|harm| harm.black_hole = true);
+    let value = view(&cluster, "status", 3);
+    let error = value["members"][2]["error"]["message"].as_str().expect("an error");
+    assert!(error.contains("no answer within 1 s"), "{error}");
+    assert_eq!(value["members"][2]["error"]["code"], 4);
+    assert_eq!(value["members"][1]["healthy"], true);
+    // Both members that are left are a majority.
+    assert_eq!(value["quorum"]["has_quorum"], true);
+}
