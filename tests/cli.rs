@@ -7,10 +7,10 @@
 mod certs;
 #[path = "support/cluster_cases.rs"]
 mod cluster_cases;
-#[path = "support/ctl_cases.rs"]
-mod ctl_cases;
 #[path = "support/connection_cases.rs"]
 mod connection_cases;
+#[path = "support/ctl_cases.rs"]
+mod ctl_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[path = "support/fake_cases.rs"]

@@ -87,8 +87,7 @@ impl Cluster {
             let targets = self.targets().iter().map(Arc::clone);
             let tasks: Vec<_> = targets
                 .map(|target| {
-                    let limit = self.settings().command_timeout;
-                    let asked = self.ask(&target, limit, ask.clone());
+                    let asked = self.ask(&target, ask.clone());
                     let name = target.endpoint.given().to_owned();
                     let timed = async move { (asked.await, began.elapsed()) };
                     (name, tokio::spawn(timed))
