@@ -187,22 +187,33 @@ mod live {
         let terminal = Terminal::new(global);
         let connection = &global.connection;
         let is_pipe = file.as_os_str() == "-";
+        let asked = connection.settings().and_then(|settings| {
+            let limit =
+                flags.timeout.map_or_else(|| connection.command_limit(), |t| Ok(Some(t)))?;
+            Ok((settings, limit))
+        });
+        let (settings, limit) = match asked {
+            Ok(asked) => asked,
+            Err(error) => {
+                if let Some(path) = flags.metrics_file.as_deref().filter(|_| !dry_run) {
+                    live::failed(path, &error, &terminal);
+                }
+                return Err(error.into());
+            }
+        };
         let options = Options {
             output: match is_pipe {
                 true => Output::Pipe { spool: !flags.no_spool },
                 false => Output::File(file),
             },
-            settings: connection.settings()?,
+            settings,
             whole_cluster: connection.whole_cluster(),
             min_revision: flags.min_revision,
             without_quorum: flags.without_quorum,
             accept_corrupt: flags.accept_corrupt,
             hashkv: !flags.no_hashkv,
             idle_timeout: flags.idle_timeout.unwrap_or(IDLE_TIMEOUT),
-            timeout: match flags.timeout {
-                Some(timeout) => timeout,
-                None => connection.command_limit()?.unwrap_or(TIMEOUT),
-            },
+            timeout: limit.unwrap_or(TIMEOUT),
             keep_last: flags.keep_last,
             metrics_file: flags.metrics_file,
             dry_run,

@@ -270,13 +270,21 @@ impl Cluster {
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
     #[must_use]
     pub fn hash_kvs(&self, revision: i64) -> Answers<HashKv> {
-        self.hash_kvs_within(revision, self.settings.command_timeout)
+        self.hash_kvs_of(&self.endpoints(), revision, self.settings.command_timeout)
     }
 
-    /// Asks every endpoint for its HashKV at a revision; each answers within `limit`, or not.
+    /// Asks some of the endpoints for their HashKV at a revision; each answers within `limit`, or
+    /// not.
     #[must_use]
-    pub fn hash_kvs_within(&self, revision: i64, limit: Duration) -> Answers<HashKv> {
-        self.each_within(limit, move |mut client| async move {
+    pub fn hash_kvs_of(
+        &self,
+        endpoints: &[&str],
+        revision: i64,
+        limit: Duration,
+    ) -> Answers<HashKv> {
+        let targets = self.targets.iter();
+        let targets = targets.filter(|target| endpoints.contains(&target.endpoint.given()));
+        self.each_of(targets.collect(), limit, move |mut client| async move {
             let answer = client.hash_kv(revision).await?;
             Ok(HashKv {
                 header: header(answer.header()),
@@ -339,11 +347,12 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        self.each_within(self.settings.command_timeout, ask)
+        self.each_of(self.targets.iter().collect(), self.settings.command_timeout, ask)
     }
 
-    fn each_within<T, F>(
+    fn each_of<T, F>(
         &self,
+        targets: Vec<&Arc<Target>>,
         limit: Duration,
         ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
     ) -> Answers<T>
@@ -351,15 +360,15 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        let names = self.targets.iter().map(|target| target.endpoint.given().to_owned());
+        let names: Vec<String> =
+            targets.iter().map(|target| target.endpoint.given().to_owned()).collect();
         let answers = self.block_on(async {
-            let tasks: Vec<_> = self
-                .targets
+            let tasks: Vec<_> = targets
                 .iter()
                 .map(|target| tokio::spawn(self.ask_within(limit, target, ask.clone())))
                 .collect();
             let mut answers = Vec::with_capacity(tasks.len());
-            for (task, target) in tasks.into_iter().zip(&self.targets) {
+            for (task, target) in tasks.into_iter().zip(&targets) {
                 answers.push(task.await.unwrap_or_else(|error| {
                     let cause = Cause::Runtime { what: error.to_string() };
                     Err(Error::of(target.endpoint.given(), cause))
@@ -367,7 +376,7 @@ impl Cluster {
             }
             answers
         });
-        names.zip(answers).collect()
+        names.into_iter().zip(answers).collect()
     }
 
     /// Asks one endpoint after the other until one answers.

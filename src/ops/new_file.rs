@@ -56,7 +56,7 @@ impl NewFile {
         let folder = target.parent().unwrap_or(Path::new("/"));
         let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let prefix = format!(".{name}{MARK}");
-        let removed = remove_dead(folder, &prefix);
+        let removed = remove_dead(folder, &name);
         let failed = |error| Error::io(&error, "make a file in", folder);
         let made = tempfile::Builder::new().prefix(&prefix).tempfile_in(folder).map_err(failed)?;
         let (file, temporary) = made.into_parts();
@@ -138,6 +138,17 @@ impl NewFile {
         Ok(synced.collect())
     }
 
+    /// Lists what killed runs left of files of some names in a folder: name and temporary.
+    #[must_use]
+    pub fn dead_of(folder: &Path, is_ours: &dyn Fn(&str) -> bool) -> Vec<(String, PathBuf)> {
+        let all = dead(folder, is_ours).into_iter();
+        all.filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
+            Some((target_of(name)?.to_owned(), path.clone()))
+        })
+        .collect()
+    }
+
     /// Removes a note that a killed run left: its file is not there, but what the run had of it is.
     ///
     /// Returns the note's path where it was removed.
@@ -146,9 +157,8 @@ impl NewFile {
         let target = stage::absolute(target).ok()?;
         let (folder, name) = (target.parent()?, target.file_name()?.to_string_lossy());
         let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
-        let is_dead = !is_there(&target)
-            && is_there(note)
-            && !dead(folder, &format!(".{name}{MARK}")).is_empty();
+        let is_dead =
+            !is_there(&target) && is_there(note) && !dead(folder, &|of| of == name).is_empty();
         (is_dead && disk::remove_file(note).is_ok()).then(|| note.to_owned())
     }
 }
@@ -158,20 +168,26 @@ fn taken(target: &Path) -> Error {
         .hint("choose another name; nothing is ever overwritten")
 }
 
-/// Removes temporaries that no living run holds.
-fn remove_dead(folder: &Path, prefix: &str) -> Vec<PathBuf> {
-    let all = dead(folder, prefix).into_iter();
+/// Removes temporaries of a file that no living run holds.
+fn remove_dead(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let all = dead(folder, &|of| of == name).into_iter();
     all.filter(|path| disk::remove_file(path).is_ok()).collect()
 }
 
-/// Finds temporaries that no living run holds; where locks do not work, none is told for dead.
-fn dead(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+/// Reads the name that a temporary would have got.
+fn target_of(temporary: &str) -> Option<&str> {
+    let (name, tail) = temporary.strip_prefix('.')?.rsplit_once(MARK)?;
+    (tail.len() == 6 && tail.chars().all(|c| c.is_ascii_alphanumeric())).then_some(name)
+}
+
+/// Finds temporaries that no living run holds, of files of some names; where locks do not work,
+/// none is told for dead.
+fn dead(folder: &Path, is_ours: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
-        let tail = name.to_str().and_then(|name| name.strip_prefix(prefix)).unwrap_or_default();
-        tail.len() == 6
-            && tail.chars().all(|c| c.is_ascii_alphanumeric())
+        // A name that is no text stands lossily in a temporary's name.
+        target_of(&name.to_string_lossy()).is_some_and(is_ours)
             && entry.file_type().is_ok_and(|kind| kind.is_file())
     });
     let paths = ours.map(|entry| entry.path());

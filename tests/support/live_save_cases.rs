@@ -248,7 +248,7 @@ fn another_member_is_asked_when_one_fails() {
     let line = format!("snapshot save down.db --endpoints {endpoints} -w json");
     let report = sandbox.run(&line).expect(0, &[]).json();
     assert_eq!(report["passed_over"][0]["endpoint"], cluster.members[1].endpoint(), "{report}");
-    assert_eq!(report["hashkv"]["silent"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(report["hashkv"]["members"].as_array().map(Vec::len), Some(2), "{report}");
 }
 
 #[test]
@@ -321,8 +321,15 @@ fn a_corrupt_member_is_used_only_when_that_is_accepted() {
     let only = cluster.members[1].endpoint();
     fails(&sandbox, &only, "", 6, &["CORRUPT", "--accept-corrupt"]);
     let line = |file: &str| format!("snapshot save {file} --endpoints {}", cluster.endpoints());
+    // What it says of its keys is of no interest either.
+    cluster.members[1].set(|member| {
+        member.hashes.insert(REVISION, 7);
+    });
     let report = sandbox.run(&format!("{} -w json", line("good.db"))).expect(0, &[]).json();
     assert_eq!(report["endpoint"], cluster.members[2].endpoint());
+    cluster.members[1].set(|member| {
+        member.hashes.insert(REVISION, HASH);
+    });
     let line = format!("snapshot save bad.db --accept-corrupt --endpoints {only}");
     sandbox.run(&line).expect(0, &["WAS ACCEPTED"]);
     // A snapshot that carries the alarm says so.
@@ -586,6 +593,28 @@ fn it_works_as_cron_runs_it() {
     assert!(figures.contains("etcdkit_backup_last_run_success 1\n"), "{figures}");
     assert!(figures.contains(&format!("etcdkit_backup_last_revision {REVISION}\n")), "{figures}");
     assert!(!fs::read_to_string(sandbox.path("tmp/err")).unwrap().contains("error"));
+    // What a killed run left under another time is gone with the next one.
+    for name in
+        [".out-20260101T000000Z.db.etcdkit-AbC123", ".out-20260101T000000Z.db.json.etcdkit-AbC123"]
+    {
+        sandbox.write(name, b"half");
+    }
+    sandbox.write("out-20260101T000000Z.db.json", b"{}");
+    sandbox.write(".out-old.db.etcdkit-AbC123", b"not ours");
+    sleep(Duration::from_millis(1100));
+    let line = format!("snapshot save out-{{time}}.db --endpoints {} -w json", fake.endpoint());
+    let report = sandbox.run(&line).expect(0, &[]).json();
+    assert_eq!(report["removed"].as_array().map(Vec::len), Some(3), "{report}");
+    assert!(sandbox.exists(".out-old.db.etcdkit-AbC123"));
+    // A run that cannot begin is counted too.
+    let line = format!(
+        "snapshot save x.db --user root --password-file no --metrics-file tmp/etcd.prom \
+         --endpoints {}",
+        fake.endpoint()
+    );
+    sandbox.run(&line).expect(9, &[]);
+    let figures = fs::read_to_string(sandbox.path("tmp/etcd.prom")).unwrap();
+    assert!(figures.contains("failures_total{reason=\"not-found\"} 1\n"), "{figures}");
     // The figures are not worth a backup.
     let line = format!("snapshot save b.db --metrics-file no/f --endpoints {}", fake.endpoint());
     sandbox.run(&line).expect(0, &["no/f could not be written"]);

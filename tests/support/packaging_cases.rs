@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use etcdkit::kube::yaml::{self, Node};
 
-use crate::support::skipped;
+use crate::support::{Sandbox, skipped};
 
 const PROGRAM: &str = "/usr/local/bin/etcdkit";
 const SERVICE: &str = "systemd/etcdkit-snapshot.service";
@@ -179,4 +179,17 @@ fn the_cron_job_runs_the_same_command_closed_down() {
     for path in ["/etc/kubernetes/manifests", "/etc/kubernetes/pki/etcd"] {
         assert!(volumes.values().any(|volume| *volume == path), "{path}");
     }
+}
+
+#[test]
+fn the_program_knows_every_flag_of_the_command() {
+    let help = Sandbox::new().run("snapshot save --help").expect(0, &[]).stdout;
+    let words = command();
+    let flags: Vec<&String> = words.iter().filter(|word| word.starts_with("--")).collect();
+    assert!(!flags.is_empty(), "{words:?}");
+    for flag in flags {
+        let is_known = help.split_whitespace().any(|word| word == flag);
+        assert!(is_known, "snapshot save has no {flag}");
+    }
+    assert!(help.contains("{time}"), "the help does not say what becomes of {{time}}");
 }

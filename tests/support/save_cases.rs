@@ -97,7 +97,9 @@ fn what_cannot_be_relied_on_is_refused() {
     fs::write(&db, bytes).unwrap();
     none(&["dead"], 6);
     sandbox.run("snapshot save out.db --from-data-dir nothing").expect(9, &["--data-dir"]);
-    sandbox.run("snapshot save out.db").expect(2, &["--from-data-dir"]);
+    // Without that flag it is a running member's that is saved.
+    sandbox.run("snapshot save out.db --endpoints http://127.0.0.1:1").expect(4, &["refused"]);
+    sandbox.run("snapshot save out.db --from-data-dir dead --no-spool").expect(2, &["--no-spool"]);
     sandbox.run("snapshot save - --from-data-dir dead").expect(2, &["into a file"]);
     sandbox.run("snapshot save out.db --wal-dir x").expect(2, &["--from-data-dir"]);
 }

@@ -30,7 +30,7 @@ use crate::etcd::survey::Report as Rows;
 use crate::format::finding::Severity;
 use crate::format::sidecar::{self, Sidecar};
 use crate::format::u64_of;
-use crate::live::{Answers, Cluster, HashKv, Limits, Settings};
+use crate::live::{Answers, Cause, Cluster, HashKv, Limits, Settings};
 use crate::ops::digest::TRAILER_BYTES;
 use crate::ops::disk::{self, OutFile};
 use crate::ops::examine::{Examined, examine_written};
@@ -193,9 +193,18 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     outcome
 }
 
+/// Counts a save that could not even begin, in the file for node_exporter.
+pub fn failed(metrics_file: &Path, error: &Error, progress: &dyn Progress) {
+    let figures = metrics::Run { outcome: Err(error), steps: &[], highest: 0 };
+    if let Err(error) = metrics::write(metrics_file, figures) {
+        let path = metrics_file.display();
+        progress.note(&format!("warning: {path} could not be written: {error}"));
+    }
+}
+
 /// Where a snapshot goes, once that was looked at.
 enum Place {
-    File { target: PathBuf, note: PathBuf, pattern: PathBuf },
+    File { target: PathBuf, note: PathBuf, pattern: PathBuf, removed: Vec<PathBuf> },
     Spooled { out: DiskFile, folder: PathBuf },
     Direct { out: DiskFile },
 }
@@ -218,11 +227,13 @@ impl Place {
         retention::check(pattern, options.keep_last)?;
         let target = NewFile::check(&retention::expand(pattern, &clock::compact())?)?;
         let note = note_path(&target);
+        let mut removed = Vec::new();
         if !options.dry_run {
-            let _ = NewFile::clear_dead_note(&target, &note);
+            removed.extend(NewFile::clear_dead_note(&target, &note));
+            removed.extend(retention::clear_dead(pattern, &target));
         }
         let note = NewFile::check(&note)?;
-        Ok(Self::File { target, note, pattern: pattern.clone() })
+        Ok(Self::File { target, note, pattern: pattern.clone(), removed })
     }
 
     /// The folder that must have room.
@@ -305,6 +316,8 @@ struct Job<'a> {
     cluster: &'a Cluster,
     place: &'a Place,
     needed: i64,
+    /// Who is asked what the keys hash to: who answered, and is not known to be corrupt.
+    asked: &'a [String],
     end: Instant,
     progress: &'a dyn Progress,
 }
@@ -336,8 +349,10 @@ impl Run {
         if progress.stopped() {
             return Err(Error::interrupted());
         }
-        let job =
-            Job { options, cluster: &cluster, place: &place, needed: choice.needed, end, progress };
+        let asked: Vec<String> =
+            choice.candidates.iter().map(|candidate| candidate.endpoint.clone()).collect();
+        let (needed, asked) = (choice.needed, asked.as_slice());
+        let job = Job { options, cluster: &cluster, place: &place, needed, asked, end, progress };
         self.steps.push(Step::since("choose", self.began));
         if options.dry_run {
             return Ok(plan(&job, &choice, free_bytes, &self.steps));
@@ -508,7 +523,7 @@ impl Run {
             }
             Holder::New { snapshot, note } => {
                 let removed = [&note, &snapshot].into_iter().flat_map(NewFile::removed);
-                report.removed = removed.map(|path| path.display().to_string()).collect();
+                report.removed.extend(removed.map(|path| path.display().to_string()));
                 let content = note_of(report, self.began);
                 report.warnings.extend(publish(&content, note, snapshot)?);
             }
@@ -534,7 +549,14 @@ impl Job<'_> {
     /// Says what a fault of the stream is to the one who ran the command.
     fn failure(&self, fault: Fault, endpoint: &str, begun: bool) -> Failed {
         let error = match fault {
-            Fault::Member(error) => Error::from(error),
+            Fault::Member(error) => {
+                let is_late = matches!(error.cause, Cause::Timeout { .. });
+                let error = Error::from(error);
+                match is_late {
+                    true => error.hint("--idle-timeout and --timeout set the limits"),
+                    false => error,
+                }
+            }
             Fault::Bytes(what) => wrong_bytes(endpoint, &what),
             Fault::Stopped => return Failed::Final(Error::interrupted()),
             Fault::Room(needed) => return Failed::Final(self.place.no_room(needed)),
@@ -572,7 +594,7 @@ impl Job<'_> {
         let ask = || -> Option<(i64, Answers<HashKv>)> {
             let source = out.file().try_clone().and_then(Source::from_file).ok()?;
             let revision = proof::revision_of(&File::from_source(source).ok()?).ok()?;
-            Some((revision, proof::ask(self.cluster, revision, limit)))
+            Some((revision, proof::ask(self.cluster, self.asked, revision, limit)))
         };
         let is_kept = matches!(self.place, Place::File { .. });
         std::thread::scope(|scope| {
@@ -708,9 +730,12 @@ fn describe(
         members.members.into_iter().find(|member| member.id == id).map(|member| member.name)
     });
     let file = job.place.name();
-    let note = match job.place {
-        Place::File { note, .. } => Some(note.display().to_string()),
-        _ => None,
+    let (note, removed) = match job.place {
+        Place::File { note, removed, .. } => {
+            let removed = removed.iter().map(|path| path.display().to_string());
+            (Some(note.display().to_string()), removed.collect())
+        }
+        _ => (None, Vec::new()),
     };
     let word = shell_word(&file);
     let next = match job.place {
@@ -749,7 +774,7 @@ fn describe(
         free_bytes,
         failed: Vec::new(),
         passed_over: choice.passed_over.iter().map(tried).collect(),
-        removed: Vec::new(),
+        removed,
         retention: None,
         steps: Vec::new(),
         equivalent: equivalent(job, &candidate.endpoint, &word),

@@ -194,8 +194,8 @@ fn no_quorum(error: Option<&live::Error>, members: &[(String, Status, bool)]) ->
         false => error.hint("etcdkit status shows which members are down; start them first"),
     };
     error.hint(format!(
-        "or --without-quorum: saves what the furthest member has (revision {}), though newer writes \
-         may have been acknowledged",
+        "or --without-quorum: saves what the furthest member has (revision {}), though newer \
+         writes may have been acknowledged",
         revision.unwrap_or_default()
     ))
 }

@@ -28,8 +28,8 @@ const BYTES_A_SECOND: u64 = 64 << 20;
 /// What was compared, and how it came out.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Proof {
-    /// `equal`: every comparable answer has the snapshot's hash; `not_comparable`: members compacted
-    /// meanwhile; `no_answer`; `off`.
+    /// `equal`: every comparable answer has the snapshot's hash; `not_comparable`: members
+    /// compacted meanwhile; `no_answer`; `off`.
     pub verdict: &'static str,
     /// Of the snapshot; `None` where there was nothing to compare it with.
     pub own: Option<Own>,
@@ -93,9 +93,15 @@ pub(super) fn limit(bytes: u64, command_timeout: Duration) -> Duration {
     command_timeout.max(Duration::from_secs(10 + bytes / BYTES_A_SECOND))
 }
 
-/// Asks every member for its hash at a revision.
-pub(super) fn ask(cluster: &Cluster, revision: i64, limit: Duration) -> Answers<HashKv> {
-    let answers = cluster.hash_kvs_within(revision, limit);
+/// Asks members for their hash at a revision.
+pub(super) fn ask(
+    cluster: &Cluster,
+    endpoints: &[String],
+    revision: i64,
+    limit: Duration,
+) -> Answers<HashKv> {
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let answers = cluster.hash_kvs_of(&endpoints, revision, limit);
     let is_behind = |answer: &Result<HashKv, crate::live::Error>| {
         answer.as_ref().err().is_some_and(|error| {
             matches!(&error.cause, Cause::Answer { what, .. } if what.contains("future revision"))
@@ -103,7 +109,7 @@ pub(super) fn ask(cluster: &Cluster, revision: i64, limit: Duration) -> Answers<
     };
     if answers.iter().any(|(_, answer)| is_behind(answer)) {
         std::thread::sleep(CATCH_UP);
-        return cluster.hash_kvs_within(revision, limit);
+        return cluster.hash_kvs_of(&endpoints, revision, limit);
     }
     answers
 }

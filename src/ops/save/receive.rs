@@ -104,8 +104,8 @@ fn slowly(seen: u64, total: u64, took: Duration) -> String {
     let rate = seen / took.as_secs().max(1) / 1024;
     let left = total.saturating_sub(seen) / (rate * 1024).max(1);
     format!(
-        "the snapshot comes slowly: {seen} of {total} bytes in {} s ({rate} KiB/s, {left} s to go); \
-         until it ends the member's database file can only grow",
+        "the snapshot comes slowly: {seen} of {total} bytes in {} s ({rate} KiB/s, {left} s to \
+         go); until it ends the member's database file can only grow",
         took.as_secs()
     )
 }

@@ -16,6 +16,7 @@ use crate::bolt::Source;
 use crate::format::hex;
 use crate::format::sidecar::Sidecar;
 use crate::ops::digest::{self, TRAILER_BYTES, digest};
+use crate::ops::new_file::NewFile;
 use crate::ops::{Error, Progress, disk};
 
 /// What stands for the time in a name.
@@ -125,18 +126,37 @@ pub(super) fn keep_last(
     (done, warnings)
 }
 
+/// Finds the time in a name that a pattern made.
+fn time_in<'n>(pattern: &Path, name: &'n str) -> Option<&'n str> {
+    let (before, after) = pattern.file_name()?.to_str()?.split_once(TIME)?;
+    name.strip_prefix(before)?.strip_suffix(after).filter(|time| is_time(time))
+}
+
+/// Removes what killed runs of the same pattern left: each had another name.
+pub(super) fn clear_dead(pattern: &Path, target: &Path) -> Vec<PathBuf> {
+    let Some(folder) = target.parent() else { return Vec::new() };
+    let is_ours =
+        |name: &str| time_in(pattern, name.strip_suffix(".json").unwrap_or(name)).is_some();
+    let mut removed = Vec::new();
+    for (name, temporary) in NewFile::dead_of(folder, &is_ours) {
+        let file = folder.join(&name);
+        removed.extend(NewFile::clear_dead_note(&file, &note_path(&file)));
+        if disk::remove_file(&temporary).is_ok() {
+            removed.push(temporary);
+        }
+    }
+    removed
+}
+
 /// Lists what the pattern names, newest first, without the new one.
 fn older(pattern: &Path, newest: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let Some((before, after)) = name.split_once(TIME) else { return Ok(Vec::new()) };
     let folder = newest.parent().unwrap_or(Path::new("/"));
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        let name = name.to_str().and_then(|name| name.strip_prefix(before));
-        let Some(time) = name.and_then(|name| name.strip_suffix(after)) else { continue };
-        if is_time(time) && entry.path() != newest {
+        let Some(time) = name.to_str().and_then(|name| time_in(pattern, name)) else { continue };
+        if entry.path() != newest {
             found.push((time.to_owned(), entry.path()));
         }
     }
