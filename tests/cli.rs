@@ -657,6 +657,8 @@ fn running_members_that_were_named_must_answer() {
     let restore = "$ETCDKIT snapshot restore s.db --data-dir out --audit-log a --endpoints";
     // Port 1 of loopback refuses at once.
     sandbox.sh(&format!("{restore} http://127.0.0.1:1")).expect(4, &["--newest-revision"]);
-    sandbox.sh(&format!("{restore} https://127.0.0.1:1")).expect(5, &["TLS"]);
+    let plain = proxy::Says::to_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let https = format!("{restore} https://127.0.0.1:{}", plain.port());
+    sandbox.sh(&https).expect(5, &["plain http", "--newest-revision"]);
     assert!(!sandbox.exists("out"));
 }
