@@ -15,7 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
-use super::dial::{self, Dialer, Latest};
+use super::dial::{self, Dialer, Latest, Line};
+use super::settings::Token;
 use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
 
 /// One answer an endpoint, in the order given, under the text given.
@@ -456,13 +457,12 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        let (target, dialer, user) =
-            (target.clone(), self.dialer.clone(), self.settings.user.clone());
+        let (target, dialer, login) = (target.clone(), self.dialer.clone(), self.login());
         async move {
             let failed = |cause| Error::of(target.endpoint.given(), cause);
             let began = Instant::now();
             // Connecting has limits of its own, and says what took so long.
-            let kept = target.client(&dialer, user.as_ref(), limit).await?;
+            let kept = target.client(&dialer, login.as_ref(), limit).await?;
             let rest = limit.saturating_sub(began.elapsed()).max(limit / 4);
             let late = Cause::Timeout { after: limit, doing: "waiting for its answer" };
             match tokio::time::timeout(rest, ask(kept.client)).await {
@@ -486,7 +486,7 @@ impl Cluster {
     pub(super) fn client(&self, target: &Target) -> Result<Client, Error> {
         let limit = self.settings.command_timeout;
         self.block_on(async {
-            let kept = target.client(&self.dialer, self.settings.user.as_ref(), limit).await?;
+            let kept = target.client(&self.dialer, self.login().as_ref(), limit).await?;
             Ok(kept.client)
         })
     }
@@ -510,6 +510,12 @@ impl Cluster {
         secure.then(|| own.facts.common_name.clone()).filter(|name| !name.is_empty())
     }
 
+    /// Says as whom to log in, and where.
+    fn login(&self) -> Option<Login> {
+        let user = self.settings.user.clone()?;
+        Some(Login { user, targets: self.targets.clone() })
+    }
+
     pub(super) fn spawn(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
@@ -518,12 +524,36 @@ impl Cluster {
     }
 }
 
+/// As whom to log in, and the endpoints where that can be tried.
+struct Login {
+    user: Credentials,
+    targets: Vec<Arc<Target>>,
+}
+
+impl Login {
+    /// Gets a token from a member that gives one.
+    ///
+    /// Tokens go through the log, so that every member knows those of the others (etcd
+    /// server/auth/simple_token.go, `assign`, and server/etcdserver/apply, checked at 3.7.3).
+    async fn token_from_another(&self, dialer: &Arc<Dialer>, than: &Endpoint) -> Option<Token> {
+        for target in self.targets.iter().filter(|target| target.endpoint != *than) {
+            let Ok(line) = dialer.channel(&target.endpoint).await else { continue };
+            let Ok(client) = Client::from_channel(line.channel, None).await else { continue };
+            let (name, password) = (self.user.name.clone(), self.user.password.clone());
+            if let Ok(answer) = client.auth_client().authenticate(name, password).await {
+                return Some(Token(answer.token().to_owned()));
+            }
+        }
+        None
+    }
+}
+
 impl Target {
     /// Returns the client that is kept, or connects one, and logs in within a limit.
     async fn client(
         &self,
         dialer: &Arc<Dialer>,
-        user: Option<&Credentials>,
+        login: Option<&Login>,
         limit: Duration,
     ) -> Result<Kept, Error> {
         let mut kept = self.client.lock().await;
@@ -531,19 +561,27 @@ impl Target {
             return Ok(kept.clone());
         }
         let failed = |cause| Error::of(self.endpoint.given(), cause);
-        let line = dialer.channel(&self.endpoint).await?;
-        // A token lives for minutes, and who watches asks for longer.
-        let options = ConnectOptions::new().with_auto_token_refresh(true);
-        let client = Client::from_channel(line.channel, Some(options)).await;
-        let mut client = client.map_err(|error| failed(dial::cause(&error)))?;
+        let mut line = dialer.channel(&self.endpoint).await?;
+        let mut client = client_of(&line).await.map_err(|error| failed(dial::cause(&error)))?;
         let mut logged_in = false;
-        if let Some(user) = user {
-            let login = Some((user.name.clone(), user.password.clone()));
+        if let Some(login) = login {
+            let user = Some((login.user.name.clone(), login.user.password.clone()));
             let late = Cause::Timeout { after: limit, doing: "logging in" };
-            let login = tokio::time::timeout(limit, client.update_user(login)).await;
-            match login.map_err(|_| failed(late))? {
+            let asked = tokio::time::timeout(limit, client.update_user(user)).await;
+            match asked.map_err(|_| failed(late.clone()))? {
                 Ok(()) => logged_in = true,
                 Err(error) if is_auth_off(&error) => {}
+                // A learner lets nobody log in, but knows who has logged in elsewhere.
+                Err(error) if is_learner(&error) => {
+                    let token = login.token_from_another(dialer, &self.endpoint);
+                    let token = tokio::time::timeout(limit, token).await;
+                    if let Some(token) = token.map_err(|_| failed(late))? {
+                        line = dialer.channel_as(&self.endpoint, Some(&token)).await?;
+                        client =
+                            client_of(&line).await.map_err(|error| failed(dial::cause(&error)))?;
+                        logged_in = true;
+                    }
+                }
                 Err(error) => {
                     return Err(failed(match dialer.call_cause(&error, &line.latest) {
                         cause @ Cause::NotEtcd { .. } => {
@@ -558,10 +596,21 @@ impl Target {
     }
 }
 
+async fn client_of(line: &Line) -> Result<Client, etcd_client::Error> {
+    // A token lives for minutes, and who watches asks for longer.
+    let options = ConnectOptions::new().with_auto_token_refresh(true);
+    Client::from_channel(line.channel.clone(), Some(options)).await
+}
+
 /// Tells whether a member answered that it knows no users, which is fine, as in etcdctl.
 fn is_auth_off(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status)
         if status.message().contains("authentication is not enabled"))
+}
+
+fn is_learner(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status)
+        if status.message().contains("rpc not supported for learner"))
 }
 
 fn targets(endpoints: &[String]) -> Result<Vec<Arc<Target>>, Error> {

@@ -110,6 +110,15 @@ impl Dialer {
     /// It is open when the server has said that it speaks HTTP/2: only then has it accepted our
     /// certificate.
     pub(super) async fn channel(self: &Arc<Self>, endpoint: &Endpoint) -> Result<Line, Error> {
+        self.channel_as(endpoint, self.token.as_ref()).await
+    }
+
+    /// Opens a channel whose every request carries a token.
+    pub(super) async fn channel_as(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        token: Option<&Token>,
+    ) -> Result<Line, Error> {
         let failed = |cause| Error::of(endpoint.given(), cause);
         let limit = Limit::new(self.timeout);
         let latest = Latest::default();
@@ -136,27 +145,9 @@ impl Dialer {
             Err(error) => Err(transport_cause(&error)),
         };
         match connected {
-            Ok(channel) => Ok(Line { channel: self.carrying(channel), latest }),
+            Ok(channel) => Ok(Line { channel: carrying(channel, token), latest }),
             Err(cause) => Err(failed(diagnose::refine(self, endpoint, cause).await)),
         }
-    }
-
-    /// Puts the token on every request, where one was given.
-    fn carrying(&self, channel: Channel) -> etcd_client::Channel {
-        let Some(Token(token)) = self.token.clone() else {
-            return etcd_client::Channel::Tonic(channel);
-        };
-        let marked = tower::ServiceExt::map_request(
-            channel,
-            move |mut request: tonic::codegen::http::Request<tonic::body::Body>| {
-                if let Ok(token) = token.parse() {
-                    request.headers_mut().insert("token", token);
-                }
-                request
-            },
-        );
-        let boxed = tower::ServiceExt::map_err(marked, Into::into);
-        etcd_client::Channel::Custom(tower::util::BoxCloneSyncService::new(boxed))
     }
 
     /// The address that requests name; where connections go is the connector's to know.
@@ -280,6 +271,24 @@ impl Dialer {
             Ended::Io(kind, what) => io_cause(kind, &what, ""),
         })
     }
+}
+
+/// Puts the token on every request, where one was given.
+fn carrying(channel: Channel, token: Option<&Token>) -> etcd_client::Channel {
+    let Some(Token(token)) = token.cloned() else {
+        return etcd_client::Channel::Tonic(channel);
+    };
+    let marked = tower::ServiceExt::map_request(
+        channel,
+        move |mut request: tonic::codegen::http::Request<tonic::body::Body>| {
+            if let Ok(token) = token.parse() {
+                request.headers_mut().insert("token", token);
+            }
+            request
+        },
+    );
+    let boxed = tower::ServiceExt::map_err(marked, Into::into);
+    etcd_client::Channel::Custom(tower::util::BoxCloneSyncService::new(boxed))
 }
 
 /// Tries the addresses of a host one after the other; none may use up the time of the rest.

@@ -109,6 +109,21 @@ fn users_and_learners() {
         let hashes = view(&cluster, "consistency", 3);
         assert_eq!(hashes["verdict"], "equal");
         assert!(findings(&hashes).contains(&"not-compared"), "{hashes}");
+
+        // Nobody can log in at a learner, which knows who has logged in elsewhere.
+        for words in
+            ["role add root", "user add root:pw", "user grant-role root root", "auth enable"]
+        {
+            let endpoint = cluster.endpoint(0);
+            let words: Vec<&str> =
+                ["--endpoints", &endpoint].into_iter().chain(words.split(' ')).collect();
+            real.ok(&format!("etcdctl-{version}"), &words);
+        }
+        let asked = ["status", "-w", "json"];
+        let ran = cluster.kit_as(&Sandbox::new(), Some("root:pw"), &cluster.endpoints(), &asked);
+        let value = ran.expect(0, &[]).json();
+        assert_eq!(value["members"][2]["is_learner"], true, "{value}");
+        assert_eq!(value["members"][2]["healthy"], true, "{value}");
         drop(cluster);
 
         let cluster = Plan::new(version).members(2).auth().start(&real);
