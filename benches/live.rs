@@ -25,7 +25,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Txn, TxnOp};
-use support::{Measured, clean_up_when_stopped, judged, median, number, run};
+use support::{Measured, clean_up_when_stopped, ends_with_the_bench, judged, median, number, run};
 
 const MIB: f64 = 1024.0 * 1024.0;
 /// Keys that are put at once.
@@ -65,6 +65,7 @@ fn main() {
     command.current_dir(folder.path()).stdin(Stdio::null());
     command.stdout(log.try_clone().unwrap()).stderr(log);
     let server = Server(command.spawn().unwrap());
+    ends_with_the_bench(&server.0);
     fill(&endpoint, keys);
 
     let ours = |file: &str| {

@@ -6,13 +6,21 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
+
+static SERVERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Ends a server too when the bench is told to stop.
+pub(crate) fn ends_with_the_bench(server: &Child) {
+    SERVERS.lock().unwrap().push(Pid::from_child(server));
+}
 
 /// Removes everything when the bench is told to stop: it is too much to be left behind.
 pub(crate) fn clean_up_when_stopped(folder: &Path) {
@@ -24,6 +32,9 @@ pub(crate) fn clean_up_when_stopped(folder: &Path) {
     thread::spawn(move || {
         while !told.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(50));
+        }
+        for pid in SERVERS.lock().unwrap().drain(..) {
+            let _ = kill_process(pid, Signal::KILL);
         }
         // A child that still writes makes new names: more than one try.
         for _ in 0..100 {

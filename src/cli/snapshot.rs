@@ -19,7 +19,7 @@ use crate::ops::{Error, ExitCode, shell_word, status, verify, verify_dir};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Save a dead member's data as a snapshot, what only its log holds included
+    /// Save a snapshot of a running member, or of a dead one, what only its log holds included
     Save(Save),
     /// Show a snapshot's figures, as etcdutl does, and what else is in it
     Status {

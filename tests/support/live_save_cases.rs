@@ -298,6 +298,24 @@ fn without_a_majority_it_is_refused_unless_that_is_accepted() {
 }
 
 #[test]
+fn a_leader_that_is_being_chosen_is_waited_for() {
+    let text = "etcdserver: leader changed".to_owned();
+    let changed = Fault::Error(tonic::Code::Unavailable, text);
+    let fake = FakeEtcd::start(member("m1").fault("Range", changed));
+    let sandbox = Sandbox::new();
+    let line = format!("snapshot save out.db --endpoints {}", fake.endpoint());
+    let child = start(&sandbox, &line);
+    until("it asks again", || fake.calls("Range") > 1);
+    fake.set(|member| member.faults.clear());
+    Ran::wait(&line, child).expect(0, &["saved"]);
+    fake.set(|member| {
+        member.faults.insert("Range".into(), refusals::NO_LEADER.into());
+    });
+    let other = Sandbox::new();
+    fails(&other, &fake.endpoint(), "", 4, &["no leader", "--without-quorum"]);
+}
+
+#[test]
 fn the_revision_that_is_told_is_waited_for() {
     let fake = FakeEtcd::start(member("m1").revision(REVISION - 11));
     let sandbox = Sandbox::new();

@@ -188,8 +188,11 @@ fn the_program_knows_every_flag_of_the_command() {
     let flags: Vec<&String> = words.iter().filter(|word| word.starts_with("--")).collect();
     assert!(!flags.is_empty(), "{words:?}");
     for flag in flags {
-        let is_known =
-            help.split_whitespace().any(|word| word.split(['[', '=']).next() == Some(flag));
+        let is_flag = |word: &str| {
+            word.strip_prefix(flag.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("[="))
+        };
+        let is_known = help.split_whitespace().any(is_flag);
         assert!(is_known, "snapshot save has no {flag}");
     }
     assert!(help.contains("{time}"), "the help does not say what becomes of {{time}}");

@@ -79,7 +79,7 @@ pub(super) struct Choice {
 /// or the endpoints are of several clusters ([`ExitCode::Usage`]).
 pub(super) fn pick(cluster: &Cluster, wanted: Wanted) -> Result<Choice, Error> {
     check_access(cluster)?;
-    let reads = cluster.reads(true);
+    let reads = read(cluster);
     let revision = reads.iter().filter_map(|(_, read)| read.as_ref().ok()).map(revision_of).max();
     let refused = reads.iter().find_map(|(_, read)| final_word(read.as_ref().err()?));
     if let (None, Some(error)) = (revision, refused) {
@@ -122,6 +122,24 @@ pub(super) fn pick(cluster: &Cluster, wanted: Wanted) -> Result<Choice, Error> {
     }
     rank(&mut choice, members, wanted.accept_corrupt)?;
     Ok(choice)
+}
+
+/// Reads through every member; again for a while where a new leader is being chosen, which is over
+/// in a moment.
+fn read(cluster: &Cluster) -> Answers<live::Read> {
+    let began = Instant::now();
+    loop {
+        let reads = cluster.reads(true);
+        let is_changing = reads.iter().any(|(_, read)| {
+            let cause = read.as_ref().err().map(|error| &error.cause);
+            matches!(cause, Some(Cause::Answer { what, .. }) if what.contains("leader changed"))
+        });
+        let is_over = began.elapsed() >= cluster.settings().command_timeout;
+        if !is_changing || is_over || reads.iter().any(|(_, read)| read.is_ok()) {
+            return reads;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 fn revision_of(read: &live::Read) -> i64 {
