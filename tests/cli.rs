@@ -3,26 +3,36 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[cfg(feature = "live")]
 #[path = "support/certs.rs"]
 mod certs;
+#[cfg(feature = "live")]
 #[path = "support/cluster_cases.rs"]
 mod cluster_cases;
+#[cfg(feature = "live")]
 #[path = "support/connection_cases.rs"]
 mod connection_cases;
+#[cfg(feature = "live")]
 #[path = "support/ctl_cases.rs"]
 mod ctl_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
+#[cfg(feature = "live")]
 #[path = "support/fake_cases.rs"]
 mod fake_cases;
+#[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
+#[cfg(feature = "live")]
 #[path = "support/json_document.rs"]
 mod json_document;
+#[cfg(feature = "live")]
 #[path = "support/live_save_cases.rs"]
 mod live_save_cases;
+#[cfg(feature = "live")]
 #[path = "support/packaging_cases.rs"]
 mod packaging_cases;
+#[cfg(feature = "live")]
 #[path = "support/proxy.rs"]
 mod proxy;
 #[path = "support/restore_cases.rs"]

@@ -8,14 +8,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 #![allow(clippy::indexing_slicing, reason = "these are tests")]
 
+#[cfg(feature = "live")]
 #[path = "support/certs.rs"]
 mod certs;
+#[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
+#[cfg(feature = "live")]
 #[path = "support/proxy.rs"]
 mod proxy;
 mod support;
 
+#[cfg(feature = "live")]
 #[path = "interop/cluster_harness.rs"]
 mod cluster_harness;
 #[path = "interop/programs.rs"]
@@ -25,8 +29,10 @@ mod programs;
 mod boots;
 #[path = "interop/clusters.rs"]
 mod clusters;
+#[cfg(feature = "live")]
 #[path = "interop/connections.rs"]
 mod connections;
+#[cfg(feature = "live")]
 #[path = "interop/ctl.rs"]
 mod ctl;
 #[path = "interop/damage.rs"]
@@ -37,6 +43,7 @@ mod directories;
 mod edited;
 #[path = "interop/equals.rs"]
 mod equals;
+#[cfg(feature = "live")]
 #[path = "interop/fakes.rs"]
 mod fakes;
 #[path = "interop/files.rs"]
@@ -49,9 +56,11 @@ mod random;
 mod replays;
 #[path = "interop/running.rs"]
 mod running;
+#[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
 #[path = "interop/together.rs"]
 mod together;
+#[cfg(feature = "live")]
 #[path = "interop/views.rs"]
 mod views;

@@ -1,10 +1,10 @@
 //! `snapshot save` from a running member.
 //!
 //! 1. What can be refused is refused before anything is asked, what the user may not do before
-//!    anything is sent. Then a member is chosen ([`super::pick`]).
-//! 2. Its stream is held against its own trailer while it comes in ([`super::receive`]), then every
+//!    anything is sent. Then a member is chosen (`pick`).
+//! 2. Its stream is held against its own trailer while it comes in (`receive`), then every
 //!    page and record is checked, and the keys are held against what all members say they hash to
-//!    ([`super::proof`]), while the disk is at work.
+//!    (`proof`), while the disk is at work.
 //! 3. Only then it gets its name. A member that fails or sends wrong bytes is left for the next
 //!    one, and that is said.
 //! 4. Into a pipe goes nothing that was not checked whole, unless nothing may be kept on disk: then
