@@ -8,8 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -95,12 +95,16 @@ fn note(path: &Path, event: impl FnOnce() -> Event) {
 }
 
 /// A file that is being written.
+///
+/// A disk tells once that it lost what was written, to whoever syncs first (Linux, errseq); this
+/// remembers it, so that no later sync can say that all is well.
 #[derive(Debug)]
 pub struct OutFile {
     file: File,
     path: PathBuf,
     number: u64,
     at: u64,
+    lost: OnceLock<i32>,
 }
 
 impl OutFile {
@@ -119,7 +123,7 @@ impl OutFile {
     pub fn of_new(file: File, path: &Path) -> Self {
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
         note(path, || Event::Create { file: number, path: path.to_owned() });
-        Self { file, path: path.to_owned(), number, at: 0 }
+        Self { file, path: path.to_owned(), number, at: 0, lost: OnceLock::new() }
     }
 
     /// Returns the open file, for reading and for its metadata.
@@ -153,9 +157,26 @@ impl OutFile {
     /// # Errors
     /// The disk fails: what was written may be lost, and must not be relied on.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()?;
+        self.remember(self.file.sync_all())?;
         note(&self.path, || Event::Sync { file: self.number });
         Ok(())
+    }
+
+    /// Lets the disk begin with what was written, so that less is left for [`OutFile::sync`], which
+    /// tells when it fails. Nothing is durable after this.
+    pub fn begin(&self) {
+        let _ = self.remember(self.file.sync_data());
+    }
+
+    fn remember(&self, synced: io::Result<()>) -> io::Result<()> {
+        if let Err(error) = &synced {
+            let code = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            let _ = self.lost.set(code);
+        }
+        match self.lost.get() {
+            Some(code) => Err(io::Error::from_raw_os_error(*code)),
+            None => synced,
+        }
     }
 
     /// Makes the file share the blocks of `source`, whole, where the file system can; `false`
@@ -315,4 +336,22 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     let existing = path.ancestors().find(|path| path.is_dir())?;
     let stat = rustix::fs::statvfs(existing).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_disk_lost_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = OutFile::create(&folder.path().join("f")).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        file.begin();
+        file.sync().unwrap();
+        let lost = file.remember(Err(io::Error::from_raw_os_error(5)));
+        assert_eq!(lost.unwrap_err().raw_os_error(), Some(5));
+        file.begin();
+        assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(5));
+    }
 }

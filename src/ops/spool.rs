@@ -61,10 +61,10 @@ pub(super) fn write_all(
 ) -> io::Result<()> {
     thread::scope(|scope| {
         let (tell, flush) = sync_channel::<()>(1);
-        // Without this thread the disk begins later; what fails here fails again at the last sync.
+        // Without this thread the disk begins later; the last sync tells what fails here.
         let flusher = thread::Builder::new().spawn_scoped(scope, move || {
             while flush.recv().is_ok() {
-                let _ = out.file().sync_data();
+                out.begin();
             }
         });
         drop(flusher);
