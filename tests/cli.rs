@@ -672,3 +672,26 @@ fn running_members_that_were_named_must_answer() {
     sandbox.sh(&https).expect(5, &["plain http", "--newest-revision"]);
     assert!(!sandbox.exists("out"));
 }
+
+#[cfg(feature = "live")]
+#[test]
+fn the_command_line_wins_over_the_environment() {
+    let sandbox = Sandbox::with(&snapshot("3.6"));
+    let fixture = "fixtures/kubernetes/manifests/kube-apiserver-external.yaml";
+    let fixture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture);
+    fs::create_dir(sandbox.path("node")).unwrap();
+    fs::copy(fixture, sandbox.path("node/kube-apiserver.yaml")).unwrap();
+    // Nobody listens there, and nobody is asked for as long as a file is missing.
+    let health = "$ETCDKIT health --dial-timeout 100ms";
+    sandbox
+        .sh(&format!(
+            "ETCDCTL_PASSWORD=x {health} --endpoints 127.0.0.1:1 --user u --password-file no"
+        ))
+        .expect(9, &["cannot read no"]);
+    sandbox
+        .sh(&format!("ETCDCTL_ENDPOINTS=127.0.0.1:1 {health} --from-kubeadm=node"))
+        .expect(5, &["/etc/etcd/pki"]);
+    let line = "snapshot save x.db --user u:SECRET --endpoints 127.0.0.1:1";
+    let ran = sandbox.sh(&format!("ETCDCTL_PASSWORD=x $ETCDKIT {line}")).expect(4, &["refused"]);
+    assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("SECRET"), "{ran}");
+}

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -122,14 +122,18 @@ impl Connection {
             Some(path) => kubeadm::find(path)?,
             None => Found::default(),
         };
+        // What the command line names wins over the environment, a node's manifests too: a cron job
+        // must not save another cluster because of a variable.
+        let is_found = self.from_kubeadm.is_some();
         let endpoints = match (self.endpoints.is_empty(), variable("ENDPOINTS")?) {
             (false, _) => self.endpoints.clone(),
+            (true, _) if !found.endpoints.is_empty() => found.endpoints.clone(),
             (true, Some(list)) => list.split(',').map(str::to_owned).collect(),
-            (true, None) if !found.endpoints.is_empty() => found.endpoints.clone(),
             (true, None) => defaults.endpoints,
         };
         let file = |flag: &Option<PathBuf>, name| {
-            flag.clone().or_else(|| variable_os(name).map(PathBuf::from))
+            let named = || variable_os(name).filter(|_| !is_found).map(PathBuf::from);
+            flag.clone().or_else(named)
         };
         let (cert, key) = (file(&self.cert, "CERT"), file(&self.key, "KEY"));
         // One of the two belongs to the other, wherever they come from.
@@ -196,46 +200,54 @@ impl Connection {
             None => variable("USER")?,
         };
         let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(None) };
-        let given = match &self.password {
-            Some(password) => Some(password.clone()),
-            None => variable("PASSWORD")?,
+        let on_the_line = match (&self.password, &self.password_file, &self.user) {
+            (Some(password), ..) => Some(password.clone()),
+            (None, Some(file), _) => Some(password_in(file)?),
+            // A password behind a colon is one too, and is not to be taken for a part of the name.
+            (None, None, Some(user)) if user.contains(':') => None,
+            (None, None, _) => variable("PASSWORD")?,
         };
-        let given = given.filter(|password| !password.is_empty());
+        let given = on_the_line.filter(|password| !password.is_empty());
         // etcdctl takes a colon for the password's only where no password is given apart.
         let (name, password) = match (given, user.split_once(':')) {
             (Some(password), _) => (user, password),
             (None, Some((name, password))) => (name.to_owned(), password.to_owned()),
             (None, None) => {
-                let password = self.password_of(&user)?;
+                let password = password_of(&user)?;
                 (user, password)
             }
         };
         Ok(Some(Credentials { name, password }))
     }
+}
 
-    fn password_of(&self, user: &str) -> Result<String, Error> {
-        let file = self.password_file.clone();
-        let Some(path) = file.or_else(|| variable_os("PASSWORD_FILE").map(PathBuf::from)) else {
-            return prompt::password(user)?.ok_or_else(|| {
-                Error::usage(format!("the user {user} has no password"))
-                    .hint("set ETCDCTL_PASSWORD, or give --password-file FILE")
-            });
-        };
-        let bytes = read_start(&path).map_err(|error| Error::io(&error, "read", &path))?;
-        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let shown = path.display();
-        match std::str::from_utf8(line) {
-            Ok("") => Err(Error::usage(format!("the first line of {shown} is empty"))
-                .hint("it must be the password")),
-            Ok(password) => Ok(password.to_owned()),
-            Err(_) => Err(Error::usage(format!("the first line of {shown} is no text in UTF-8"))),
-        }
+/// Finds a password that was not given: in the file that a variable names, or at the terminal.
+fn password_of(user: &str) -> Result<String, Error> {
+    if let Some(path) = variable_os("PASSWORD_FILE") {
+        return password_in(Path::new(&path));
+    }
+    prompt::password(user)?.ok_or_else(|| {
+        Error::usage(format!("the user {user} has no password"))
+            .hint("set ETCDCTL_PASSWORD, or give --password-file FILE")
+    })
+}
+
+/// Reads a file's first line.
+fn password_in(path: &Path) -> Result<String, Error> {
+    let bytes = read_start(path).map_err(|error| Error::io(&error, "read", path))?;
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let shown = path.display();
+    match std::str::from_utf8(line) {
+        Ok("") => Err(Error::usage(format!("the first line of {shown} is empty"))
+            .hint("it must be the password")),
+        Ok(password) => Ok(password.to_owned()),
+        Err(_) => Err(Error::usage(format!("the first line of {shown} is no text in UTF-8"))),
     }
 }
 
 /// Reads what a password may take of a file.
-fn read_start(path: &std::path::Path) -> io::Result<Vec<u8>> {
+fn read_start(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path)?;
     io::Read::read_to_end(&mut io::Read::take(file, 64 * 1024), &mut bytes)?;
@@ -287,7 +299,6 @@ fn limit(given: Option<Duration>, name: &str) -> Result<Option<Duration>, Error>
 mod tests {
     use super::*;
     use clap::{CommandFactory, FromArgMatches, Parser};
-    use std::path::Path;
 
     #[derive(Debug, Parser)]
     struct Words {

@@ -73,9 +73,17 @@ pub struct Credentials {
     pub password: String,
 }
 
+impl Credentials {
+    /// Returns the name without what may be a password behind a colon, to be shown.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.name.split(':').next().unwrap_or_default()
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Credentials").field("name", &self.shown()).finish_non_exhaustive()
     }
 }
 

@@ -345,7 +345,7 @@ pub(super) fn flags(settings: &Settings) -> Vec<String> {
         flags.push("--insecure-skip-tls-verify".into());
     }
     // The password stays where it is.
-    flags.extend(settings.user.as_ref().map(|user| format!("--user={}", user.name)));
+    flags.extend(settings.user.as_ref().map(|user| format!("--user={}", user.shown())));
     flags
 }
 

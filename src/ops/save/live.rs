@@ -793,7 +793,7 @@ fn equivalent(job: &Job<'_>, endpoint: &str, file: &str) -> Vec<String> {
         }
     }
     if let Some(user) = &settings.user {
-        line.push_str(&format!(" --user {}", shell_word(&user.name)));
+        line.push_str(&format!(" --user {}", shell_word(user.shown())));
     }
     let file = if file == "-" { "FILE" } else { file };
     vec![
