@@ -142,7 +142,7 @@ impl Dialer {
             .keep_alive_timeout(self.keepalive_timeout);
         let connected = match target.connect_with_connector(connector).await {
             Ok(channel) => self.greeted(&latest.get(), limit).await.map(|()| channel),
-            Err(error) => Err(transport_cause(&error)),
+            Err(error) => Err(self.known_better(transport_cause(&error), &latest)),
         };
         match connected {
             Ok(channel) => Ok(Line { channel: carrying(channel, token), latest }),
@@ -180,7 +180,10 @@ impl Dialer {
 
     /// Says why a call failed, where its connection knows more than the call.
     pub(super) fn call_cause(&self, error: &etcd_client::Error, latest: &Latest) -> Cause {
-        let cause = cause(error);
+        self.known_better(cause(error), latest)
+    }
+
+    fn known_better(&self, cause: Cause, latest: &Latest) -> Cause {
         let trace = latest.get();
         match (&cause, trace.ended()) {
             (Cause::Broken { .. }, Some(ended @ Ended::Tls(_))) => self.end_cause(&ended, &trace),
@@ -199,7 +202,7 @@ impl Dialer {
         }
     }
 
-    fn tls_cause(&self, error: &rustls::Error, trace: &Trace, wanted: &str) -> Cause {
+    pub(super) fn tls_cause(&self, error: &rustls::Error, trace: &Trace, wanted: &str) -> Cause {
         match error {
             rustls::Error::InvalidCertificate(error) => {
                 let der = trace.shown.certificate();
@@ -346,6 +349,7 @@ fn io_cause(kind: io::ErrorKind, what: &str, address: &str) -> Cause {
 fn transport_cause(error: &(dyn std::error::Error + 'static)) -> Cause {
     let mut next = Some(error);
     while let Some(error) = next {
+        | io::ErrorKind::NotConnected
         if let Some(Failed(cause)) = error.downcast_ref() {
             return cause.clone();
         }

@@ -154,6 +154,41 @@ fn certificates_of_ours_are_refused_for_what_is_wrong_with_them() {
     }
 }
 
+/// In TLS 1.3 a server refuses a certificate when we take the handshake for done, and closes: what
+/// is noticed first, its word or the end of the connection, is chance.
+#[test]
+fn a_refused_certificate_is_told_every_time() {
+    const TRIES: usize = 12;
+    let Some(real) = real() else { return };
+    for version in ETCDS {
+        let cluster = Plan::new(version).tls().start(&real);
+        let certs = cluster.certs();
+        let endpoint = cluster.endpoint(0);
+        let old = certs.issue("old", &Issue::client("root").expired());
+        let stranger = certs.issue("stranger", &Issue::client("root").stranger());
+        let kinds = [
+            (None, Problem::Missing),
+            (Some(&old), Problem::Expired),
+            (Some(&stranger), Problem::UnknownAuthority),
+        ];
+        // Some with the machine to themselves, and then all at once.
+        for (pair, expected) in &kinds {
+            for _ in 0..TRIES {
+                let settings = over_tls(&endpoint, certs.ca(), *pair);
+                assert_eq!(fails_by_certificate(settings, Side::Client, &[]), *expected);
+            }
+        }
+        std::thread::scope(|scope| {
+            for (pair, expected) in kinds.iter().cycle().take(kinds.len() * TRIES) {
+                let settings = over_tls(&endpoint, certs.ca(), *pair);
+                scope.spawn(move || {
+                    assert_eq!(fails_by_certificate(settings, Side::Client, &[]), *expected);
+                });
+            }
+        });
+    }
+}
+
 #[test]
 fn certificates_of_servers_are_refused_for_what_is_wrong_with_them() {
     let Some(real) = real() else { return };
