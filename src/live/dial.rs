@@ -40,6 +40,8 @@ pub(super) struct Dialer {
     pub(super) keepalive_time: Duration,
     pub(super) keepalive_timeout: Duration,
     pub(super) token: Option<Token>,
+    /// Of [`super::Settings::flags`], for what is told of a failure.
+    pub(super) flags: Box<[String]>,
 }
 
 /// A channel for gRPC, and the trace of the connection that it uses now.
@@ -96,6 +98,11 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 impl Dialer {
+    /// Makes the error of an endpoint that was asked.
+    pub(super) fn failed(&self, endpoint: &str, cause: Cause) -> Error {
+        Error { flags: self.flags.clone(), ..Error::of(endpoint, cause) }
+    }
+
     /// Tells whether connections to an endpoint use TLS.
     pub(super) fn is_secure(&self, endpoint: &Endpoint) -> bool {
         match endpoint.security() {
@@ -119,7 +126,6 @@ impl Dialer {
         endpoint: &Endpoint,
         token: Option<&Token>,
     ) -> Result<Line, Error> {
-        let failed = |cause| Error::of(endpoint.given(), cause);
         let limit = Limit::new(self.timeout);
         let latest = Latest::default();
         let connector = {
@@ -146,7 +152,10 @@ impl Dialer {
         };
         match connected {
             Ok(channel) => Ok(Line { channel: carrying(channel, token), latest }),
-            Err(cause) => Err(failed(diagnose::refine(self, endpoint, cause).await)),
+            Err(cause) => {
+                let cause = diagnose::refine(self, endpoint, cause).await;
+                Err(self.failed(endpoint.given(), cause))
+            }
         }
     }
 
@@ -340,6 +349,7 @@ fn io_cause(kind: io::ErrorKind, what: &str, address: &str) -> Cause {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected
         | io::ErrorKind::UnexpectedEof => Cause::Broken { what },
         _ => Cause::Unreachable { what },
     }
@@ -349,7 +359,6 @@ fn io_cause(kind: io::ErrorKind, what: &str, address: &str) -> Cause {
 fn transport_cause(error: &(dyn std::error::Error + 'static)) -> Cause {
     let mut next = Some(error);
     while let Some(error) = next {
-        | io::ErrorKind::NotConnected
         if let Some(Failed(cause)) = error.downcast_ref() {
             return cause.clone();
         }

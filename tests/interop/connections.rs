@@ -189,6 +189,28 @@ fn a_refused_certificate_is_told_every_time() {
     }
 }
 
+/// A login goes through the log; without a majority it is never answered.
+#[test]
+fn a_login_without_a_majority_is_not_told_to_wait_longer() {
+    let Some(real) = real() else { return };
+    for version in ETCDS {
+        let mut cluster = Plan::new(version).members(3).auth().start(&real);
+        cluster.kill(1);
+        cluster.kill(2);
+        let words = ["majority", "snapshot save FILE --from-data-dir DIR"];
+        for limit in [Duration::from_secs(2), Duration::from_secs(12)] {
+            let settings = as_user(&cluster.endpoint(0), "root", "rootpw");
+            let asked = Cluster::open(Settings { command_timeout: limit, ..settings });
+            let error = asked.unwrap().members().unwrap_err();
+            let told = ops::Error::from(error);
+            assert_eq!(told.code.number(), 4, "{version}: {}", told.message);
+            let hints = told.hints.join("\n");
+            assert!(words.iter().all(|word| hints.contains(word)), "{}: {hints}", told.message);
+            assert!(!hints.contains("waits longer"), "{hints}");
+        }
+    }
+}
+
 #[test]
 fn certificates_of_servers_are_refused_for_what_is_wrong_with_them() {
     let Some(real) = real() else { return };
