@@ -125,12 +125,20 @@ impl Connection {
         // What the command line names wins over the environment, a node's manifests too: a cron job
         // must not save another cluster because of a variable.
         let is_found = self.from_kubeadm.is_some();
+        if self.endpoints.iter().all(|one| one.trim().is_empty()) && !self.endpoints.is_empty() {
+            return Err(Error::usage("--endpoints is empty: it names no member").hint(
+                "give --endpoints https://10.0.0.1:2379, or leave it out for 127.0.0.1:2379",
+            ));
+        }
         let endpoints = match (self.endpoints.is_empty(), variable("ENDPOINTS")?) {
             (false, _) => self.endpoints.clone(),
             (true, _) if !found.endpoints.is_empty() => found.endpoints.clone(),
             (true, Some(list)) => list.split(',').map(str::to_owned).collect(),
             (true, None) => defaults.endpoints,
         };
+        if let Some(elsewhere) = &found.elsewhere {
+            self.note(elsewhere);
+        }
         let file = |flag: &Option<PathBuf>, name| {
             let named = || variable_os(name).filter(|_| !is_found).map(PathBuf::from);
             flag.clone().or_else(named)
@@ -139,13 +147,7 @@ impl Connection {
         // One of the two belongs to the other, wherever they come from.
         let (cert, key) = match (cert, key) {
             (None, None) => {
-                for note in &found.notes {
-                    let line = match self.json {
-                        true => json!({ "note": note }).to_string(),
-                        false => format!("note: {note}"),
-                    };
-                    let _ = writeln!(io::stderr(), "{line}");
-                }
+                found.notes.iter().for_each(|note| self.note(note));
                 (found.cert, found.key)
             }
             given => given,
@@ -178,6 +180,14 @@ impl Connection {
                 defaults.keepalive_timeout,
             )?,
         })
+    }
+
+    fn note(&self, note: &str) {
+        let line = match self.json {
+            true => json!({ "note": note }).to_string(),
+            false => format!("note: {note}"),
+        };
+        let _ = writeln!(io::stderr(), "{line}");
     }
 
     /// A user on the command line wins over a token in the environment.
@@ -348,6 +358,15 @@ mod tests {
         ] {
             std::fs::write(&file, bytes).unwrap();
             assert_eq!(password().ok().as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn an_empty_list_of_endpoints_is_said_to_be_one() {
+        for words in [&["--endpoints", ""][..], &["--endpoints=,"], &["--endpoints= "]] {
+            let error = parse(words).unwrap().settings().unwrap_err();
+            assert!(error.message.contains("--endpoints is empty"), "{}", error.message);
+            assert_eq!(error.code.number(), 2);
         }
     }
 

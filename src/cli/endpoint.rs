@@ -47,7 +47,7 @@ fn split<T>(answers: Answers<T>) -> (Vec<(String, T)>, Failures) {
     let answered = answers.into_iter().filter_map(|(endpoint, answer)| match answer {
         Ok(answer) => Some((endpoint, answer)),
         Err(error) => {
-            failures.failed.push(live::Error::of(&endpoint, error.cause));
+            failures.failed.push(live::Error { endpoint, ..error });
             None
         }
     });

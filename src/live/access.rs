@@ -46,12 +46,13 @@ impl Cluster {
             self.first(|mut client| async move { client.hash_kv(i64::MAX).await.map(|_| ()) });
         let refused = match asked {
             Err(Error { cause: Cause::NotPermitted { .. }, .. }) => true,
-            Err(Error { endpoint, cause: Cause::Answer { what, .. } })
+            Err(Error { endpoint, cause: Cause::Answer { what, .. }, flags, .. })
                 if what.contains("user name not found") || what.contains("user not found") =>
             {
                 let name = user.or(by_certificate).unwrap_or_default();
                 let what = format!("etcd has no user {name}, which the certificate names");
-                return Err(Error { endpoint, cause: Cause::NotAuthenticated { what } });
+                let cause = Cause::NotAuthenticated { what };
+                return Err(Error { flags, ..Error::of(&endpoint, cause) });
             }
             // Refused for the revision, or by something between that does not pass it on.
             Ok(_) | Err(Error { cause: Cause::Answer { code: 2 | 3 | 11 | 12, .. }, .. }) => false,

@@ -181,7 +181,7 @@ pub(super) struct Target {
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) client: Client,
-    latest: Latest,
+    pub(super) latest: Latest,
     /// Whether the user that was named is logged in: not where authentication is off.
     logged_in: bool,
 }
@@ -213,6 +213,7 @@ impl Cluster {
             keepalive_time: settings.keepalive_time,
             keepalive_timeout: settings.keepalive_timeout,
             token: settings.token.clone(),
+            flags: settings.flags().into(),
         };
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -309,8 +310,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// The last endpoint's, or the first that no other endpoint can mend ([`Cause::NotPermitted`]
-    /// and [`Cause::NotAuthenticated`]).
+    /// The most telling one of those of all endpoints, or of those before the first that no other
+    /// endpoint can mend ([`Cause::NotPermitted`] and [`Cause::NotAuthenticated`]).
     pub fn linearizable_read(&self) -> Result<(String, Read), Error> {
         self.first(|client| read(client, true))
     }
@@ -389,7 +390,7 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
-        let mut last = Error::of("", Cause::NoEndpoints);
+        let mut failures = Vec::new();
         for target in &self.targets {
             match self.block_on(self.ask(target, ask.clone())) {
                 Ok(answer) => return Ok((target.endpoint.given().to_owned(), answer)),
@@ -398,14 +399,14 @@ impl Cluster {
                         error.cause,
                         Cause::NotPermitted { .. } | Cause::NotAuthenticated { .. }
                     );
+                    failures.push(error);
                     if final_word {
-                        return Err(error);
+                        break;
                     }
-                    last = error;
                 }
             }
         }
-        Err(last)
+        Err(Error::of_all(failures))
     }
 
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
@@ -459,7 +460,7 @@ impl Cluster {
     {
         let (target, dialer, login) = (target.clone(), self.dialer.clone(), self.login());
         async move {
-            let failed = |cause| Error::of(target.endpoint.given(), cause);
+            let failed = |cause| dialer.failed(target.endpoint.given(), cause);
             let began = Instant::now();
             // Connecting has limits of its own, and says what took so long.
             let kept = target.client(&dialer, login.as_ref(), limit).await?;
@@ -483,12 +484,9 @@ impl Cluster {
     }
 
     /// Returns a connected client for a stream, which has limits of its own.
-    pub(super) fn client(&self, target: &Target) -> Result<Client, Error> {
+    pub(super) fn client(&self, target: &Target) -> Result<Kept, Error> {
         let limit = self.settings.command_timeout;
-        self.block_on(async {
-            let kept = target.client(&self.dialer, self.login().as_ref(), limit).await?;
-            Ok(kept.client)
-        })
+        self.block_on(target.client(&self.dialer, self.login().as_ref(), limit))
     }
 
     /// Tells whether the user that was named is logged in somewhere.
@@ -560,7 +558,7 @@ impl Target {
         if let Some(kept) = &*kept {
             return Ok(kept.clone());
         }
-        let failed = |cause| Error::of(self.endpoint.given(), cause);
+        let failed = |cause| dialer.failed(self.endpoint.given(), cause);
         let mut line = dialer.channel(&self.endpoint).await?;
         let mut client = client_of(&line).await.map_err(|error| failed(dial::cause(&error)))?;
         let mut logged_in = false;

@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
 
 use super::certificate::shown;
 use super::dial::{Dialer, Limit};
 use super::http::{self, Answer};
 use super::tls::Purpose;
-use super::trace::Trace;
+use super::trace::{Ended, Trace, ended};
 use super::{Cause, Endpoint, Place};
 
 /// Limit for all questions together.
 const LIMIT: Duration = Duration::from_millis(1500);
+/// Limit for what a server says of its own accord.
+const FIRST_WORD: Duration = Duration::from_secs(1);
 /// Most client URLs that are told.
 const URLS_MAX: usize = 16;
 
@@ -43,8 +46,15 @@ pub(super) async fn refine(dialer: &Dialer, endpoint: &Endpoint, cause: Cause) -
     if !strange {
         return cause;
     }
+    let is_secure = dialer.is_secure(endpoint);
+    if is_secure
+        && matches!(cause, Cause::Broken { .. })
+        && let Some(refusal) = refusal(dialer, endpoint).await
+    {
+        return refusal;
+    }
     let probe = Probe { dialer, endpoint, limit: Limit::new(LIMIT.min(dialer.timeout)) };
-    let learnt = match dialer.is_secure(endpoint) {
+    let learnt = match is_secure {
         true => probe.after_tls().await,
         false => probe.after_plain().await,
     };
@@ -57,6 +67,27 @@ pub(super) async fn refine(dialer: &Dialer, endpoint: &Endpoint, cause: Cause) -
             Cause::NotEtcd { what: "it speaks neither TLS nor HTTP".to_owned() }
         }
         (None, cause) => cause,
+    }
+}
+
+/// Connects once more and only listens, for the reason why the server refuses us.
+///
+/// In TLS 1.3 a server checks our certificate when we take the handshake for done. What we send
+/// from then on meets a connection that it has closed, and is answered with a reset, which may be
+/// noticed before the alert that tells why. Who sends nothing is sent no reset.
+async fn refusal(dialer: &Dialer, endpoint: &Endpoint) -> Option<Cause> {
+    let (trace, limit) = (Trace::default(), Limit::new(dialer.timeout));
+    let stream = dialer.plain(endpoint, limit).await.ok()?;
+    match dialer.secured(endpoint, stream, Purpose::Grpc, &trace, limit).await {
+        Err(cause @ (Cause::Certificate(_) | Cause::Tls { .. })) => Some(cause),
+        Err(_) => None,
+        Ok(mut tls) => {
+            let word = tokio::time::timeout(FIRST_WORD, tls.read_u8()).await.ok()?;
+            match ended(&word.err()?) {
+                Ended::Tls(error) => Some(dialer.tls_cause(&error, &trace, "")),
+                Ended::Closed | Ended::Io(..) => None,
+            }
+        }
     }
 }
 

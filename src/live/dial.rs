@@ -40,6 +40,8 @@ pub(super) struct Dialer {
     pub(super) keepalive_time: Duration,
     pub(super) keepalive_timeout: Duration,
     pub(super) token: Option<Token>,
+    /// Of [`super::Settings::flags`], for what is told of a failure.
+    pub(super) flags: Box<[String]>,
 }
 
 /// A channel for gRPC, and the trace of the connection that it uses now.
@@ -96,6 +98,11 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 impl Dialer {
+    /// Makes the error of an endpoint that was asked.
+    pub(super) fn failed(&self, endpoint: &str, cause: Cause) -> Error {
+        Error { flags: self.flags.clone(), ..Error::of(endpoint, cause) }
+    }
+
     /// Tells whether connections to an endpoint use TLS.
     pub(super) fn is_secure(&self, endpoint: &Endpoint) -> bool {
         match endpoint.security() {
@@ -119,7 +126,6 @@ impl Dialer {
         endpoint: &Endpoint,
         token: Option<&Token>,
     ) -> Result<Line, Error> {
-        let failed = |cause| Error::of(endpoint.given(), cause);
         let limit = Limit::new(self.timeout);
         let latest = Latest::default();
         let connector = {
@@ -142,11 +148,14 @@ impl Dialer {
             .keep_alive_timeout(self.keepalive_timeout);
         let connected = match target.connect_with_connector(connector).await {
             Ok(channel) => self.greeted(&latest.get(), limit).await.map(|()| channel),
-            Err(error) => Err(transport_cause(&error)),
+            Err(error) => Err(self.known_better(transport_cause(&error), &latest)),
         };
         match connected {
             Ok(channel) => Ok(Line { channel: carrying(channel, token), latest }),
-            Err(cause) => Err(failed(diagnose::refine(self, endpoint, cause).await)),
+            Err(cause) => {
+                let cause = diagnose::refine(self, endpoint, cause).await;
+                Err(self.failed(endpoint.given(), cause))
+            }
         }
     }
 
@@ -180,7 +189,10 @@ impl Dialer {
 
     /// Says why a call failed, where its connection knows more than the call.
     pub(super) fn call_cause(&self, error: &etcd_client::Error, latest: &Latest) -> Cause {
-        let cause = cause(error);
+        self.known_better(cause(error), latest)
+    }
+
+    fn known_better(&self, cause: Cause, latest: &Latest) -> Cause {
         let trace = latest.get();
         match (&cause, trace.ended()) {
             (Cause::Broken { .. }, Some(ended @ Ended::Tls(_))) => self.end_cause(&ended, &trace),
@@ -199,7 +211,7 @@ impl Dialer {
         }
     }
 
-    fn tls_cause(&self, error: &rustls::Error, trace: &Trace, wanted: &str) -> Cause {
+    pub(super) fn tls_cause(&self, error: &rustls::Error, trace: &Trace, wanted: &str) -> Cause {
         match error {
             rustls::Error::InvalidCertificate(error) => {
                 let der = trace.shown.certificate();
@@ -337,6 +349,7 @@ fn io_cause(kind: io::ErrorKind, what: &str, address: &str) -> Cause {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected
         | io::ErrorKind::UnexpectedEof => Cause::Broken { what },
         _ => Cause::Unreachable { what },
     }

@@ -10,22 +10,37 @@ pub struct Error {
     pub endpoint: String,
     /// Why.
     pub cause: Cause,
+    /// The flags that it was asked with, as [`super::Settings::flags`] writes them.
+    pub flags: Box<[String]>,
+    /// What other endpoints said, where several were asked for one answer.
+    pub also: Box<[Error]>,
 }
 
 impl Error {
     /// Makes an error of an endpoint.
     #[must_use]
     pub fn of(endpoint: &str, cause: Cause) -> Self {
-        Self { endpoint: endpoint.to_owned(), cause }
+        Self { endpoint: endpoint.to_owned(), cause, flags: Box::default(), also: Box::default() }
+    }
+
+    /// Makes one of the errors of several endpoints: the most telling one, which has the others
+    /// beside it.
+    pub(super) fn of_all(mut errors: Vec<Self>) -> Self {
+        let most = errors.iter().enumerate().min_by_key(|(_, error)| error.cause.rank());
+        let Some((index, _)) = most else { return Self::of("", Cause::NoEndpoints) };
+        let mut most = errors.remove(index);
+        most.also = errors.into();
+        most
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.endpoint.as_str() {
-            "" => self.cause.fmt(f),
-            endpoint => write!(f, "{endpoint}: {}", self.cause),
+            "" => self.cause.fmt(f)?,
+            endpoint => write!(f, "{endpoint}: {}", self.cause)?,
         }
+        self.also.iter().try_for_each(|other| write!(f, "; also {other}"))
     }
 }
 
@@ -139,6 +154,27 @@ pub enum Cause {
         /// The member's words.
         what: String,
     },
+}
+
+impl Cause {
+    /// Orders causes by how much they tell of why nobody answered, the most telling first: what a
+    /// member says itself, then what stands in the way of one that is there.
+    fn rank(&self) -> u8 {
+        match self {
+            // Damage, no leader and no time: numbers of the gRPC specification.
+            Self::Answer { code: 15, .. } => 0,
+            Self::NotAuthenticated { .. } | Self::NotPermitted { .. } => 1,
+            Self::Answer { code: 4 | 14, .. } => 4,
+            Self::Answer { .. } => 2,
+            Self::Material { .. }
+            | Self::Certificate(_)
+            | Self::Tls { .. }
+            | Self::WantsTls
+            | Self::WantsPlain => 3,
+            Self::PeerPort { .. } | Self::NotEtcd { .. } => 5,
+            _ => 6,
+        }
+    }
 }
 
 fn clients(urls: &[String]) -> String {
@@ -273,5 +309,34 @@ impl fmt::Display for Certificate {
             f.write_str(")")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_telling_of_several_comes_first_and_none_is_left_out() {
+        let of = |endpoint: &str, cause| Error::of(endpoint, cause);
+        let refused = || Cause::Refused { address: "[::1]:1".into() };
+        let all = vec![of("a", refused()), of("b", Cause::WantsTls), of("c", refused())];
+        let error = Error::of_all(all);
+        assert_eq!(error.cause, Cause::WantsTls);
+        let text = error.to_string();
+        assert!(text.starts_with("b: the server speaks TLS"), "{text}");
+        assert!(text.contains("; also a: connection refused"), "{text}");
+        assert!(text.contains("; also c: connection refused"), "{text}");
+        let no_leader = || Cause::Answer { code: 14, what: "etcdserver: no leader".into() };
+        let denied = || Cause::NotPermitted { what: "no".into() };
+        let corrupt = || Cause::Answer { code: 15, what: "etcdserver: corrupt cluster".into() };
+        let causes = [refused(), no_leader(), Cause::WantsTls, denied(), corrupt()];
+        for (index, cause) in causes.iter().enumerate() {
+            let before = causes.iter().take(index + 1);
+            let error = Error::of_all(before.map(|cause| of("x", cause.clone())).collect());
+            assert_eq!(error.cause, *cause);
+            assert_eq!(error.also.len(), index);
+        }
+        assert_eq!(Error::of_all(Vec::new()).cause, Cause::NoEndpoints);
     }
 }

@@ -41,6 +41,28 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Writes the flags with which the same members are reached, by etcdctl or by us; the password
+    /// stays where it is.
+    #[must_use]
+    pub fn flags(&self) -> Vec<String> {
+        let tls = &self.tls;
+        let files = [("cacert", &tls.cacert), ("cert", &tls.cert), ("key", &tls.key)];
+        let named = files.into_iter().filter_map(|(flag, file)| {
+            file.as_ref().map(|file| format!("--{flag}={}", file.display()))
+        });
+        let mut flags: Vec<String> = named.collect();
+        if tls.insecure_skip_verify {
+            flags.push("--insecure-skip-tls-verify".into());
+        }
+        if tls.required {
+            flags.push("--insecure-transport=false".into());
+        }
+        flags.extend(self.user.as_ref().map(|user| format!("--user={}", user.name)));
+        flags
+    }
+}
+
 /// Certificates, as PEM files.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {

@@ -13,7 +13,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Cause, Cluster, Error, dial};
+use super::cluster::Kept;
+use super::dial::{Dialer, Latest};
+use super::{Cause, Cluster, Error};
 
 /// Pieces that may wait; etcd sends pieces of 32 KiB.
 const AHEAD: usize = 64;
@@ -78,19 +80,21 @@ impl Cluster {
     ///
     /// Every cause of a call.
     pub fn snapshot(&self, endpoint: &str, limits: Limits) -> Result<Stream<'_>, Error> {
-        let failed = |cause| Error::of(endpoint, cause);
+        let dialer = self.dialer().clone();
+        let failed = |cause| dialer.failed(endpoint, cause);
         let target = self.target(endpoint).ok_or_else(|| failed(Cause::NoEndpoints))?;
-        let mut client = self.client(target)?;
+        let Kept { mut client, latest, .. } = self.client(target)?;
         let limit = self.settings().command_timeout.min(limits.total);
         let late = Cause::Timeout { after: limit, doing: "asking for a snapshot" };
         let opened = self.block_on(async { timeout(limit, client.snapshot()).await });
-        let stream =
-            opened.map_err(|_| failed(late))?.map_err(|error| failed(dial::cause(&error)))?;
+        let stream = opened
+            .map_err(|_| failed(late))?
+            .map_err(|error| failed(dialer.call_cause(&error, &latest)))?;
         let (sender, pieces) = mpsc::channel(AHEAD);
         let end = Arc::new(OnceLock::new());
         let told = end.clone();
         let task = self.spawn(async move {
-            let _ = told.set(forward(stream, &sender, limits).await);
+            let _ = told.set(forward(stream, &sender, limits, (&dialer, &latest)).await);
         });
         Ok(Stream { cluster: self, endpoint: endpoint.to_owned(), pieces, end, task })
     }
@@ -101,6 +105,7 @@ async fn forward(
     mut stream: SnapshotStreaming,
     sender: &mpsc::Sender<Piece>,
     limits: Limits,
+    (dialer, latest): (&Dialer, &Latest),
 ) -> Result<(), Cause> {
     let end = Instant::now() + limits.total;
     // An hour-long stream that dies in its last seconds: say which limit it was.
@@ -115,7 +120,7 @@ async fn forward(
             Err(_) => return Err(late("waiting for the next piece of the snapshot")),
             Ok(Ok(Some(piece))) => Piece(piece),
             Ok(Ok(None)) => return Ok(()),
-            Ok(Err(error)) => return Err(dial::cause(&error)),
+            Ok(Err(error)) => return Err(dialer.call_cause(&error, latest)),
         };
         // A piece without bytes is no sign of life: one after the other could come for ever.
         let has_bytes = !piece.bytes().is_empty();
@@ -152,6 +157,6 @@ impl Stream<'_> {
         let ended = self.end.get().cloned().unwrap_or_else(|| {
             Err(Cause::Broken { what: "the stream ended without saying why".to_owned() })
         });
-        ended.map(|()| None).map_err(|cause| Error::of(&self.endpoint, cause))
+        ended.map(|()| None).map_err(|cause| self.cluster.dialer().failed(&self.endpoint, cause))
     }
 }

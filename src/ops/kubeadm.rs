@@ -32,7 +32,9 @@ pub struct Found {
     pub key: Option<PathBuf>,
     /// The file that said so.
     pub manifest: PathBuf,
-    /// What is not as kubeadm makes it, as sentences.
+    /// That the etcd is elsewhere, as a sentence, where it is.
+    pub elsewhere: Option<String>,
+    /// What is not as kubeadm makes it about the certificate to show, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -50,11 +52,13 @@ pub fn find(path: &Path) -> Result<Found, Error> {
         Err(manifest::Error::Read { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound =>
         {
-            let beside = file.with_file_name(API_SERVER);
-            if beside.is_file() {
-                return external(&beside, root.as_deref());
+            // Beside a file of another name there is no folder of manifests.
+            let is_usual = file.file_name().is_some_and(|name| name == ETCD);
+            let beside = is_usual.then(|| file.with_file_name(API_SERVER));
+            match &beside {
+                Some(beside) if beside.is_file() => external(beside, &file, root.as_deref()),
+                _ => Err(missing(&file, beside.as_deref())),
             }
-            Err(missing(&file, &beside))
         }
         Err(error) => Err(unreadable(&file, &error)),
     }
@@ -142,14 +146,16 @@ fn own(etcd: &EtcdManifest, file: &Path, root: Option<&Path>) -> Result<Found, E
     Ok(found)
 }
 
-fn external(file: &Path, root: Option<&Path>) -> Result<Found, Error> {
-    let server = apiserver::read(file).map_err(|error| unreadable(file, &error))?;
+fn external(file: &Path, own: &Path, root: Option<&Path>) -> Result<Found, Error> {
+    let elsewhere = format!("there is no {}, so {} says", own.display(), file.display());
+    let told = |error: Error| error.hint(format!("{elsewhere} which etcd to ask"));
+    let server = apiserver::read(file).map_err(|error| told(unreadable(file, &error)))?;
     if server.etcd_servers.is_empty() {
-        return Err(silent(file, "which etcd is used (--etcd-servers)"));
+        return Err(told(silent(file, "which etcd is used (--etcd-servers)")));
     }
     let on_host = |path: &Option<String>| -> Result<Option<PathBuf>, Error> {
         match path {
-            Some(path) => host_path(server.home_of(path), path, file, root).map(Some),
+            Some(path) => host_path(server.home_of(path), path, file, root).map(Some).map_err(told),
             None => Ok(None),
         }
     };
@@ -159,6 +165,7 @@ fn external(file: &Path, root: Option<&Path>) -> Result<Found, Error> {
         key: on_host(&server.etcd_key_file)?,
         endpoints: server.etcd_servers,
         manifest: file.to_owned(),
+        elsewhere: Some(format!("{elsewhere} which etcd is asked and with which certificates")),
         notes: Vec::new(),
     })
 }
@@ -206,9 +213,12 @@ fn host_path(home: Home, path: &str, file: &Path, root: Option<&Path>) -> Result
     }
 }
 
-fn missing(file: &Path, beside: &Path) -> Error {
-    let (file, beside) = (file.display(), beside.display());
-    let message = format!("there is no {file}, and no {beside} that would name another etcd");
+fn missing(file: &Path, beside: Option<&Path>) -> Error {
+    let file = file.display();
+    let message = match beside.map(Path::display) {
+        Some(beside) => format!("there is no {file}, and no {beside} that would name another etcd"),
+        None => format!("there is no {file}"),
+    };
     Error::new(ExitCode::NotFound, message)
         .hint("run this on a control-plane node, or give --from-kubeadm=PATH of etcd.yaml")
         .hint("or give --endpoints, --cacert, --cert and --key")
@@ -296,6 +306,13 @@ mod tests {
         assert_eq!(found.endpoints, servers);
         assert_eq!(found.cacert, Some(dir.path().join("etc/etcd/pki/ca.crt")));
         assert!(found.key.unwrap().ends_with("apiserver-etcd-client.key"));
+        let elsewhere = found.elsewhere.unwrap();
+        for name in [ETCD, API_SERVER] {
+            assert!(elsewhere.contains(name), "{elsewhere}");
+        }
+        fs::write(manifests.join(API_SERVER), "kind: [").unwrap();
+        let hints = find(dir.path()).unwrap_err().hints.join("\n");
+        assert!(hints.contains(ETCD), "{hints}");
     }
 
     #[test]
@@ -304,6 +321,9 @@ mod tests {
         let error = find(dir.path()).unwrap_err();
         assert_eq!(error.code, ExitCode::NotFound);
         assert!(error.message.contains("etcd.yaml"), "{}", error.message);
+        let none = dir.path().join("none");
+        let error = find(&none).unwrap_err();
+        assert_eq!(error.message, format!("there is no {}", none.display()));
         let pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command: [etcd]\n";
         fs::write(manifests.join(ETCD), pod).unwrap();
         let error = find(dir.path()).unwrap_err();

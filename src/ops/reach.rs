@@ -44,7 +44,7 @@ pub fn code(cause: &Cause) -> ExitCode {
 
 /// Returns what to do next, most useful first.
 fn hints(error: &live::Error) -> Vec<String> {
-    let endpoint = error.endpoint.as_str();
+    let (endpoint, flags) = (error.endpoint.as_str(), &*error.flags);
     match &error.cause {
         Cause::NoEndpoints => many(&[
             "name a member's client URL, as --endpoints https://10.0.0.1:2379",
@@ -59,42 +59,47 @@ fn hints(error: &live::Error) -> Vec<String> {
         }
         Cause::Refused { .. } => vec![
             format!("is etcd running there? on that machine: ss -tlnp | grep {}", port(endpoint)),
-            "on a kubeadm node: crictl ps -a --name etcd, then crictl logs of it".to_owned(),
+            remark("on a kubeadm node: crictl ps -a --name etcd", "then crictl logs of it"),
         ],
         Cause::Unreachable { .. } => one(format!("ip route get {}", shell_word(host(endpoint)))),
         Cause::Timeout { doing, .. } => timeout(doing, endpoint),
         Cause::Broken { .. } => {
-            one(format!("run it again; if it stays so, look into etcd's log: {}", health(endpoint)))
+            vec![health(endpoint, flags, "run it again; if it stays so, etcd's log may tell")]
         }
         Cause::PeerPort { client_urls } => match client_urls.as_slice() {
             [] => one("clients are served at --listen-client-urls, port 2379 as a rule"),
-            urls => one(health(&urls.join(","))),
+            urls => one(health(&urls.join(","), flags, "")),
         },
         Cause::NotEtcd { .. } => not_etcd(endpoint),
-        Cause::WantsTls => vec![
-            format!(
-                "{} --cacert CA.crt --cert CLIENT.crt --key CLIENT.key",
-                health(&with_scheme(endpoint, "https"))
-            ),
-            "on a kubeadm node --from-kubeadm finds the certificates".to_owned(),
-        ],
-        Cause::WantsPlain => one(format!(
-            "{}, without certificates; what is sent can then be read on the way",
-            health(&with_scheme(endpoint, "http"))
-        )),
-        Cause::Certificate(certificate) => certificates(certificate, endpoint),
-        Cause::Tls { .. } => one(format!(
-            "openssl s_client -connect {} shows what the server offers",
-            shell_word(address(endpoint))
+        Cause::WantsTls => wants_tls(endpoint, flags),
+        Cause::WantsPlain => {
+            let plain: Vec<String> =
+                flags.iter().filter(|flag| flag.starts_with("--user")).cloned().collect();
+            let what = "without TLS: what is sent can be read on the way";
+            one(health(&with_scheme(endpoint, "http"), &plain, what))
+        }
+        Cause::Certificate(certificate) => certificates(certificate, endpoint, flags),
+        Cause::Tls { .. } => one(remark(
+            &format!("openssl s_client -connect {} </dev/null", shell_word(address(endpoint))),
+            "shows what the server offers",
         )),
         Cause::NotAuthenticated { what } => not_authenticated(what),
-        Cause::NotPermitted { .. } => many(&[
-            "use a user with the role root, as --user root, with the password in ETCDCTL_PASSWORD",
-            "etcdctl user get NAME tells a user's roles",
-        ]),
-        Cause::Answer { what, .. } if what.contains("no leader") => {
-            one("etcdkit status tells which members answer; a majority must run to have a leader")
+        Cause::NotPermitted { .. } => {
+            let user = flags.iter().find_map(|flag| flag.strip_prefix("--user="));
+            let words = ["user", "get", user.unwrap_or("NAME")];
+            vec![
+                "use a user with the role root, as --user root, with the password in \
+                 ETCDCTL_PASSWORD"
+                    .to_owned(),
+                command("etcdctl", &words, endpoint, flags, "tells the roles of a user"),
+            ]
         }
+        Cause::Answer { what, .. } if what.contains("no leader") => {
+            let what = "which members answer? a majority must run to have a leader";
+            one(command("etcdkit", &["status"], endpoint, flags, what))
+        }
+        // So etcd answers a login that no majority hears of.
+        Cause::Answer { what, .. } if what.contains("request timed out") => no_majority(),
         _ => Vec::new(),
     }
 }
@@ -107,9 +112,53 @@ fn many(hints: &[&str]) -> Vec<String> {
     hints.iter().map(|hint| (*hint).to_owned()).collect()
 }
 
-fn health(endpoints: &str) -> String {
-    let words = ["etcdkit", "endpoint", "health", "--endpoints", endpoints];
-    shell_line(&words.map(str::to_owned))
+/// Puts what a command is for behind it, so that the whole line can still be run.
+fn remark(command: &str, what: &str) -> String {
+    match what {
+        "" => command.to_owned(),
+        what => format!("{command}    # {what}"),
+    }
+}
+
+/// Writes a command that asks the same member in the same way.
+fn command(program: &str, words: &[&str], endpoints: &str, flags: &[String], what: &str) -> String {
+    let mut line = vec![program.to_owned()];
+    line.extend(words.iter().map(|word| (*word).to_owned()));
+    line.extend(["--endpoints".to_owned(), endpoints.to_owned()]);
+    line.extend(flags.iter().cloned());
+    let has_user = flags.iter().any(|flag| flag.starts_with("--user="));
+    let password = if has_user { "with the password in ETCDCTL_PASSWORD" } else { "" };
+    let what: Vec<&str> = [password, what].into_iter().filter(|what| !what.is_empty()).collect();
+    remark(&shell_line(&line), &what.join("; "))
+}
+
+fn health(endpoints: &str, flags: &[String], what: &str) -> String {
+    command("etcdkit", &["endpoint", "health"], endpoints, flags, what)
+}
+
+fn wants_tls(endpoint: &str, flags: &[String]) -> Vec<String> {
+    let mut flags = flags.to_vec();
+    let is_file = |flag: &String| ["--cacert=", "--cert="].iter().any(|f| flag.starts_with(f));
+    let has_files = flags.iter().any(is_file);
+    if !has_files {
+        let files = ["--cacert=CA.crt", "--cert=CLIENT.crt", "--key=CLIENT.key"];
+        flags.extend(files.map(str::to_owned));
+    }
+    vec![
+        health(&with_scheme(endpoint, "https"), &flags, ""),
+        "on a kubeadm node --from-kubeadm finds the certificates".to_owned(),
+    ]
+}
+
+/// What is left where a majority is gone and a user must log in.
+fn no_majority() -> Vec<String> {
+    vec![
+        "a majority of the members must run for that: start those that are down".to_owned(),
+        remark(
+            "etcdkit snapshot save FILE --from-data-dir DIR",
+            "or this, on a member's host once etcd is stopped there: it needs no login",
+        ),
+    ]
 }
 
 /// The endpoint without its scheme.
@@ -144,22 +193,28 @@ fn material(path: &str, what: &str) -> Vec<String> {
         return one("on a kubeadm node the files are in /etc/kubernetes/pki/etcd");
     }
     if what.contains("not the key of") {
-        return vec![format!("openssl pkey -pubout -in {path} shows what belongs to the key")];
+        let show = format!("openssl pkey -pubout -in {path}");
+        return vec![remark(&show, "shows what belongs to the key")];
     }
     if what.contains("needs its") || what.contains("encrypted") || what.contains("DER") {
         return Vec::new();
     }
-    one(format!("head -1 {path} should show -----BEGIN"))
+    one(remark(&format!("head -1 {path}"), "should show -----BEGIN"))
 }
 
 fn timeout(doing: &str, endpoint: &str) -> Vec<String> {
     let longer = match doing {
-        "waiting for its answer" | "logging in" => {
+        // A login goes through the log, and waits for a majority however long.
+        "logging in" => return no_majority(),
+        "waiting for its answer" => {
             "etcd may be slow or without a leader; --command-timeout 30s waits longer"
         }
         "resolving its name" => {
             let host = shell_word(host(endpoint));
-            return vec![format!("time getent hosts {host}"), "--dial-timeout 10s".to_owned()];
+            return vec![
+                format!("time getent hosts {host}"),
+                "--dial-timeout 10s waits longer".to_owned(),
+            ];
         }
         "connecting" => "a firewall may drop it; --dial-timeout 10s waits longer",
         doing if doing.contains("snapshot") => "run it again, or from another member",
@@ -196,10 +251,10 @@ fn not_authenticated(what: &str) -> Vec<String> {
          --password-file")
 }
 
-fn certificates(certificate: &Certificate, endpoint: &str) -> Vec<String> {
+fn certificates(certificate: &Certificate, endpoint: &str, flags: &[String]) -> Vec<String> {
     let place = address(endpoint);
     let show = format!(
-        "openssl s_client -connect {} </dev/null | openssl x509 -noout -text shows it",
+        "openssl s_client -connect {} </dev/null | openssl x509 -noout -text",
         shell_word(place)
     );
     let file = shell_word(&certificate.file);
@@ -223,7 +278,7 @@ fn certificates(certificate: &Certificate, endpoint: &str) -> Vec<String> {
         (Side::Server, Problem::WrongName { .. }) => match usable_name(certificate) {
             Some(name) => {
                 let scheme = with_scheme(&format!("{name}:{}", port(endpoint)), "https");
-                vec![health(&scheme)]
+                vec![health(&scheme, flags, "")]
             }
             None => vec![show],
         },
@@ -240,10 +295,11 @@ fn certificates(certificate: &Certificate, endpoint: &str) -> Vec<String> {
         ]),
         (Side::Client, Problem::UnknownAuthority) => vec![
             "the server trusts the authorities in its --trusted-ca-file".to_owned(),
-            format!("openssl x509 -noout -issuer -in {file} shows who signed ours"),
+            remark(&format!("openssl x509 -noout -issuer -in {file}"), "shows who signed ours"),
         ],
         (Side::Client, _) => {
-            vec![format!("openssl x509 -noout -text -in {file} shows it; give one for clients")]
+            let show = format!("openssl x509 -noout -text -in {file}");
+            vec![remark(&show, "shows what it is for; give one for clients")]
         }
     };
     if certificate.side == Side::Server
@@ -354,6 +410,68 @@ mod tests {
             assert!(error.message.starts_with("https://h:1: "), "{}", error.message);
             let hints = error.hints.join("\n");
             assert!(hints.contains(hint), "{cause:?}: {hints}");
+        }
+    }
+
+    #[test]
+    fn commands_ask_as_the_command_did_that_failed() {
+        let flags = ["--cacert=/pki/my ca.crt", "--cert=c", "--key=k", "--user=app"];
+        let hint = |cause: Cause| {
+            let flags = flags.map(str::to_owned).into();
+            let error = live::Error { flags, ..live::Error::of("https://h:1", cause) };
+            Error::from(error).hints.remove(0)
+        };
+        let wrong = Problem::WrongName { wanted: "h".to_owned() };
+        assert_eq!(
+            hint(certificate(Side::Server, wrong)),
+            "etcdkit endpoint health --endpoints https://10.0.0.1:1 '--cacert=/pki/my ca.crt' \
+             --cert=c --key=k --user=app    # with the password in ETCDCTL_PASSWORD"
+        );
+        assert_eq!(
+            hint(Cause::WantsPlain),
+            "etcdkit endpoint health --endpoints http://h:1 --user=app    # with the password in \
+             ETCDCTL_PASSWORD; without TLS: what is sent can be read on the way"
+        );
+        let broken = hint(Cause::Broken { what: "reset".to_owned() });
+        assert!(broken.contains("--cert=c --key=k") && broken.contains("    # "), "{broken}");
+    }
+
+    #[test]
+    fn who_cannot_log_in_without_a_majority_is_not_told_to_wait() {
+        let late = Cause::Timeout { after: Duration::from_secs(5), doing: "logging in" };
+        let refused = Cause::Answer { code: 14, what: "etcdserver: request timed out".into() };
+        for cause in [late, refused] {
+            let hints = Error::from(live::Error::of("https://h:1", cause)).hints.join("\n");
+            assert!(hints.contains("majority"), "{hints}");
+            assert!(hints.contains("snapshot save FILE --from-data-dir DIR"), "{hints}");
+            assert!(!hints.contains("--command-timeout"), "{hints}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_a_command_is_a_remark() {
+        let after = Duration::from_secs(2);
+        for cause in [
+            Cause::Broken { what: String::new() },
+            Cause::WantsTls,
+            Cause::WantsPlain,
+            Cause::Tls { what: String::new() },
+            Cause::Timeout { after, doing: "logging in" },
+            Cause::NotPermitted { what: String::new() },
+            Cause::PeerPort { client_urls: vec!["https://h:2379".to_owned()] },
+            Cause::Answer { code: 14, what: "etcdserver: no leader".into() },
+            certificate(Side::Server, Problem::WrongPurpose),
+            certificate(Side::Client, Problem::WrongPurpose),
+        ] {
+            let error = Error::from(live::Error::of("https://h:1", cause));
+            let programs = ["etcdkit ", "etcdctl ", "openssl ", "head "];
+            for hint in &error.hints {
+                if programs.iter().any(|program| hint.starts_with(program)) {
+                    let line = hint.split("    # ").next().unwrap();
+                    let prose = [", ", "; ", " shows", " tells", " without "];
+                    assert!(!prose.iter().any(|word| line.contains(word)), "{hint}");
+                }
+            }
         }
     }
 }

@@ -154,6 +154,63 @@ fn certificates_of_ours_are_refused_for_what_is_wrong_with_them() {
     }
 }
 
+/// In TLS 1.3 a server refuses a certificate when we take the handshake for done, and closes: what
+/// is noticed first, its word or the end of the connection, is chance.
+#[test]
+fn a_refused_certificate_is_told_every_time() {
+    const TRIES: usize = 12;
+    let Some(real) = real() else { return };
+    for version in ETCDS {
+        let cluster = Plan::new(version).tls().start(&real);
+        let certs = cluster.certs();
+        let endpoint = cluster.endpoint(0);
+        let old = certs.issue("old", &Issue::client("root").expired());
+        let stranger = certs.issue("stranger", &Issue::client("root").stranger());
+        let kinds = [
+            (None, Problem::Missing),
+            (Some(&old), Problem::Expired),
+            (Some(&stranger), Problem::UnknownAuthority),
+        ];
+        // Some with the machine to themselves, and then all at once.
+        for (pair, expected) in &kinds {
+            for _ in 0..TRIES {
+                let settings = over_tls(&endpoint, certs.ca(), *pair);
+                assert_eq!(fails_by_certificate(settings, Side::Client, &[]), *expected);
+            }
+        }
+        std::thread::scope(|scope| {
+            for (pair, expected) in kinds.iter().cycle().take(kinds.len() * TRIES) {
+                let settings = over_tls(&endpoint, certs.ca(), *pair);
+                scope.spawn(move || {
+                    assert_eq!(fails_by_certificate(settings, Side::Client, &[]), *expected);
+                });
+            }
+        });
+    }
+}
+
+/// A login goes through the log; without a majority it is never answered.
+#[test]
+fn a_login_without_a_majority_is_not_told_to_wait_longer() {
+    let Some(real) = real() else { return };
+    for version in ETCDS {
+        let mut cluster = Plan::new(version).members(3).auth().start(&real);
+        cluster.kill(1);
+        cluster.kill(2);
+        let words = ["majority", "snapshot save FILE --from-data-dir DIR"];
+        for limit in [Duration::from_secs(2), Duration::from_secs(12)] {
+            let settings = as_user(&cluster.endpoint(0), "root", "rootpw");
+            let asked = Cluster::open(Settings { command_timeout: limit, ..settings });
+            let error = asked.unwrap().members().unwrap_err();
+            let told = ops::Error::from(error);
+            assert_eq!(told.code.number(), 4, "{version}: {}", told.message);
+            let hints = told.hints.join("\n");
+            assert!(words.iter().all(|word| hints.contains(word)), "{}: {hints}", told.message);
+            assert!(!hints.contains("waits longer"), "{hints}");
+        }
+    }
+}
+
 #[test]
 fn certificates_of_servers_are_refused_for_what_is_wrong_with_them() {
     let Some(real) = real() else { return };

@@ -331,3 +331,29 @@ fn a_socket_in_the_file_system() {
     ask(settings(&format!("unix://{}", path.display()))).unwrap();
     ask(settings(&format!("unix:{}", path.display()))).unwrap();
 }
+
+#[test]
+fn every_endpoint_is_named_when_none_answers() {
+    let certs = Certs::new();
+    let pair = certs.issue("other", &Issue::server().names(&["a.example"]));
+    let fake = FakeEtcd::start_tls(Member::new("m1"), certs.server_config(&pair, false));
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = format!("https://{gone}");
+    for order in [[fake.endpoint(), gone.clone()], [gone.clone(), fake.endpoint()]] {
+        let settings = || Settings { endpoints: order.to_vec(), ..over_tls(&gone, &certs, None) };
+        let words = ["a.example", "connection refused", &order[0], &order[1]];
+        let cause = fails(settings(), 5, &words);
+        assert!(matches!(cause, Cause::Certificate(_)), "{cause:?}");
+        let mut cluster = Cluster::open(settings()).unwrap();
+        let discovered = cluster.discover().unwrap_err().to_string();
+        assert!(words.iter().all(|word| discovered.contains(word)), "{discovered}");
+        let alarms = ops::Error::from(cluster.alarms().unwrap_err());
+        assert!(words.iter().all(|word| alarms.message.contains(word)), "{}", alarms.message);
+        let next = format!("--cacert={}", certs.ca().display());
+        assert!(alarms.hints.join("\n").contains(&next), "{:?}", alarms.hints);
+    }
+    // Who answers is not asked for reasons.
+    let open = FakeEtcd::start(Member::new("m2"));
+    let both = vec![gone, open.endpoint()];
+    ask(Settings { endpoints: both, ..settings("http://h:1") }).unwrap();
+}
