@@ -189,6 +189,10 @@ fn learners_old_versions_and_odd_quotas() {
     }
     assert_eq!(value["quorum"]["voters"], 2);
     ask(&cluster, "status").expect(0, &["0% of 2 GiB?", "learner"]);
+    let learner = cluster.members[2].endpoint();
+    let told = "only a learner was asked; it cannot tell whether there is a quorum";
+    let ran = Sandbox::new().run(&format!("health --endpoints {learner}"));
+    ran.expect(3, &["quorum: unknown", "verdict: warning", told]);
     let value = ask(&cluster, "consistency -w json").expect(3, &[]).json();
     assert_eq!((&value["revision"], &value["verdict"]), (&json!(90), &json!("equal")));
     assert_eq!(value["members"][0]["hash_revision"], json!(null));

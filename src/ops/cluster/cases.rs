@@ -192,6 +192,37 @@ fn one_member_that_is_cut_off_does_not_speak_for_the_others() {
 }
 
 #[test]
+fn learners_do_not_speak_for_the_voters() {
+    let learner = |g: &mut Gathered| {
+        g.rounds.truncate(1);
+        status(g, 0).is_learner = true;
+        status(g, 0).leader = 2;
+        g.rounds[0].members = Some(Err(unavailable()));
+    };
+    let wanted = [(Warning, "only-learners"), (Info, "learner")];
+    let view = holds(learner, Verdict::Warning, (Code::Ok, Code::Partial), &wanted);
+    let told = "only a learner was asked; it cannot tell whether there is a quorum";
+    assert_eq!(view.findings[0].message, told);
+    assert!(Condition::Healthy.check(&view).is_err());
+    // Voters were asked too, and nothing came.
+    let dead = |g: &mut Gathered| {
+        learner(g);
+        g.rounds.extend([healthy(2, 3), healthy(3, 3)]);
+        for place in [1, 2] {
+            down(&mut g.rounds[place], Cause::Refused { address: String::new() });
+        }
+    };
+    let wanted = [
+        (Warning, "only-learners"),
+        (Warning, "member-down"),
+        (Warning, "member-down"),
+        (Info, "learner"),
+    ];
+    let view = holds(dead, Verdict::Warning, (Code::Partial, Code::Partial), &wanted);
+    assert!(view.findings[0].message.starts_with("only a learner answered"));
+}
+
+#[test]
 fn leaders_that_differ() {
     let change = |g: &mut Gathered| status(g, 1).leader = 2;
     let ok = (Code::Ok, Code::Ok);

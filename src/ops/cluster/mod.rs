@@ -425,10 +425,20 @@ impl View {
         if tried.peek().is_some() && tried.all(|view| view.serves == Serves::Refused) {
             return ExitCode::Tls;
         }
-        if self.members.iter().any(|view| view.healthy == Some(false)) {
+        let is_sick = |view: &MemberView| view.healthy == Some(false);
+        if self.only_learners_answered() || self.members.iter().any(is_sick) {
             return ExitCode::Partial;
         }
         code
+    }
+}
+
+impl View {
+    /// Tells whether members answered and none of them votes: what such a one reads and whom it
+    /// takes for the leader may be of a time when there still was a quorum.
+    fn only_learners_answered(&self) -> bool {
+        let mut answering = self.members.iter().filter(|view| view.answered()).peekable();
+        answering.peek().is_some() && answering.all(|view| view.is_learner == Some(true))
     }
 }
 

@@ -90,6 +90,7 @@ const ORDER: &[&str] = &[
     "no-leader",
     "leaders-differ",
     "no-quorum",
+    "only-learners",
     "nospace",
     "quota",
     "member-down",
@@ -306,6 +307,13 @@ fn leadership(view: &View, remarks: &mut Remarks) {
                 .to_owned(),
         ];
         remarks.critical("no-quorum", message, next);
+    }
+    if view.only_learners_answered() {
+        let asked = view.members.iter().filter(|member| member.endpoint.is_some()).count();
+        let did = if asked > view.answering().count() { "answered" } else { "was asked" };
+        let message = format!("only a learner {did}; it cannot tell whether there is a quorum");
+        let next = vec!["give the endpoints of members that vote".to_owned()];
+        remarks.warning("only-learners", message, next);
     }
 }
 
