@@ -1,5 +1,6 @@
 //! `status`, `health`, `wait` and `consistency`: a running cluster on one screen.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -418,9 +419,12 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
 /// Writes the verdict, and below it what is to be done, most urgent first.
 fn conclusion(lines: &mut Vec<String>, verdict: &str, findings: &[Remark]) {
     lines.push(format!("verdict: {verdict}"));
+    // What is the same for several members is to be done, and said, once.
+    let mut said = BTreeSet::new();
     for remark in findings {
         lines.push(format!("{}: {}", remark.severity.word(), plain(&remark.message)));
-        lines.extend(remark.next.iter().map(|next| format!("  next: {}", plain(next))));
+        let next = remark.next.iter().filter(|next| said.insert((remark.id, next.as_str())));
+        lines.extend(next.map(|next| format!("  next: {}", plain(next))));
     }
 }
 

@@ -157,7 +157,8 @@ fn what_is_left_is_shown_when_members_are_down() {
             (&value["verdict"], &value["cluster_id"]),
             (&json!("unreachable"), &json!(null))
         );
-        ask(&cluster, verb).expect(4, &["verdict: unreachable", "connection refused"]);
+        let ran = ask(&cluster, verb).expect(4, &["verdict: unreachable", "connection refused"]);
+        assert_eq!(ran.stdout.matches("crictl").count(), 2, "one line, with the word twice: {ran}");
     }
     let tls = cluster.endpoints().replace("http:", "ftp:");
     Sandbox::new().run(&format!("status --endpoints {tls}")).expect(2, &["scheme is not"]);

@@ -74,7 +74,10 @@ impl Trouble {
     #[must_use]
     pub fn of(error: &live::Error) -> Self {
         let message = error.cause.to_string();
-        let likeness = message.replace(&place(&error.endpoint), "");
+        let likeness = match &error.cause {
+            Cause::PeerPort { .. } => "a peer port".to_owned(),
+            _ => message.replace(&place(&error.endpoint), ""),
+        };
         let barrier = match &error.cause {
             Cause::PeerPort { .. } | Cause::NotEtcd { .. } => Some(Barrier::WrongPort),
             cause if reach::code(cause) == ExitCode::Tls => Some(Barrier::Refused),

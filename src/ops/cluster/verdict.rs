@@ -292,7 +292,15 @@ fn kept_out(view: &View, severity: Urgency, remarks: &mut Remarks) {
             (true, 1) => " refuses us",
             (true, _) => " refuse us",
         };
-        let message = format!("{}{does}: {}", who.join(", "), first.message);
+        let mut why: Vec<&str> = members.iter().map(|(_, error)| error.message.as_str()).collect();
+        why.dedup();
+        let message = match why.as_slice() {
+            [why] => format!("{}{does}: {why}", who.join(", ")),
+            _ => {
+                let each = who.iter().zip(why).map(|(who, why)| format!("{who}: {why}"));
+                each.collect::<Vec<_>>().join("; ")
+            }
+        };
         let next = first.hint.lines().map(str::to_owned).collect();
         remarks.add(severity, "no-access", message, next);
     }
