@@ -68,8 +68,8 @@ fn fields(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
     }
 }
 
-/// Returns the columns that a line may have: what `COLUMNS` says, else those of the terminal; `None`
-/// where the output goes elsewhere.
+/// Returns the columns that a line may have: what `COLUMNS` says, else those of the terminal;
+/// `None` where the output goes elsewhere.
 #[cfg(feature = "live")]
 pub(super) fn width() -> Option<u16> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -10,10 +10,10 @@ use crate::cluster_harness::{APP, Cluster, Plan};
 use crate::programs::{real, shell_words, until};
 use crate::support::{Rows, Sandbox};
 
-/// Limit where members do not answer.
-const SHORT: &str = "--command-timeout=3s";
-/// Limit that a busy machine does not pass.
-const LONG: &str = "--command-timeout=60s";
+/// Limits where members do not answer.
+const SHORT: [&str; 2] = ["--command-timeout=3s", "--dial-timeout=3s"];
+/// Limits that a busy machine does not pass.
+const LONG: [&str; 2] = ["--command-timeout=60s", "--dial-timeout=60s"];
 
 #[track_caller]
 fn view(cluster: &Cluster<'_>, verb: &str, code: i32) -> Value {
@@ -21,8 +21,8 @@ fn view(cluster: &Cluster<'_>, verb: &str, code: i32) -> Value {
 }
 
 #[track_caller]
-fn view_within(cluster: &Cluster<'_>, verb: &str, limit: &str, code: i32) -> Value {
-    let words = [verb, "-w", "json", limit];
+fn view_within(cluster: &Cluster<'_>, verb: &str, limits: [&str; 2], code: i32) -> Value {
+    let words = [verb, "-w", "json", limits[0], limits[1]];
     cluster.kit(&Sandbox::new(), &words).expect(code, &[]).json()
 }
 
@@ -114,7 +114,7 @@ fn users_and_learners() {
         assert_eq!(value["quorum"]["voters"], 2);
         assert_eq!(view(&cluster, "health", 0)["verdict"], "ok");
         // A learner alone cannot tell, even as long as all is well.
-        let words = ["health", "-w", "json", LONG];
+        let words = ["health", "-w", "json", LONG[0], LONG[1]];
         let ran = cluster.kit_as(&Sandbox::new(), None, &cluster.endpoint(2), &words);
         let value = ran.expect(3, &[]).json();
         assert_eq!(value["verdict"], "warning", "{value}");
