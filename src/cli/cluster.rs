@@ -1,9 +1,10 @@
 //! `status`, `health`, `wait` and `consistency`: a running cluster on one screen.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use comfy_table::{Table, presets};
+use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
 use super::output::{self, WriteOut, size};
@@ -14,7 +15,7 @@ use crate::ops::cluster::consistency::{self, MemberHash, Outcome as Compared, Re
 use crate::ops::cluster::quota::Source;
 use crate::ops::cluster::verdict::{Remark, Urgency};
 use crate::ops::cluster::wait::{self, Condition, Waited};
-use crate::ops::cluster::{MemberView, Observer, View};
+use crate::ops::cluster::{Barrier, MemberView, Observer, View};
 
 /// Shortest time between two looks of `--watch` and `wait`.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -177,10 +178,20 @@ fn text(text: Option<&str>) -> String {
     text.map_or_else(|| "-".into(), plain)
 }
 
+/// A member that has not started has no name yet.
+fn who(member: &MemberView) -> String {
+    member.name.as_deref().map_or_else(|| hex(member.id), plain)
+}
+
 fn role(member: &MemberView) -> &'static str {
     match (member.answered(), member.is_leader, member.is_learner) {
+        (false, ..) if member.is_unstarted() => "NOT STARTED",
         (false, ..) if member.endpoint.is_none() => "not asked",
-        (false, ..) => "DOWN",
+        (false, ..) => match member.barrier() {
+            Some(Barrier::Refused) => "REFUSED",
+            Some(Barrier::WrongPort) => "WRONG PORT",
+            None => "DOWN",
+        },
         (true, _, Some(true)) => "learner",
         (true, Some(true), _) => "leader",
         (true, ..) => "follower",
@@ -195,6 +206,14 @@ fn quota(member: &MemberView) -> String {
     // A figure that nobody said is marked.
     let mark = if member.quota_source == Some(Source::Assumed) { "?" } else { "" };
     format!("{used}% of {}{mark}", bytes(member.quota))
+}
+
+fn quota_percent(member: &MemberView) -> String {
+    match member.quota_used_percent {
+        Some(used) if member.quota_source == Some(Source::Assumed) => format!("{used}%?"),
+        Some(used) => format!("{used}%"),
+        None => quota(member),
+    }
 }
 
 /// Writes what share of its file a member uses, behind the bytes.
@@ -232,39 +251,61 @@ fn push_table(lines: &mut Vec<String>, table: &Table) {
 fn status_lines(view: &View, format: WriteOut) -> Vec<String> {
     let mut lines = vec![head(view)];
     if format == WriteOut::Table {
-        lines.extend(status_table(view).to_string().lines().map(str::to_owned));
-    } else {
-        let header = [
-            "MEMBER",
-            "ENDPOINT",
-            "VERSION",
-            "ROLE",
-            "SIZE",
-            "IN USE",
-            "QUOTA USED",
-            "REVISION",
-            "RAFT INDEX",
-            "ALARMS",
-        ];
-        let mut table = bare(&header);
-        for member in &view.members {
-            table.add_row([
-                text(member.name.as_deref()),
-                text(member.endpoint.as_deref()),
-                text(member.version.as_deref()),
-                role(member).to_owned(),
-                bytes(member.db_size),
-                in_use(member),
-                quota(member),
-                lag(member.revision, member.revision_lag),
-                lag(member.raft_index, member.raft_lag),
-                alarms(member),
-            ]);
+        let mut table = status_table(view);
+        if let Some(width) = output::width() {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
-        push_table(&mut lines, &table);
+        lines.extend(table.to_string().lines().map(str::to_owned));
+    } else {
+        push_status(&mut lines, view, output::width());
     }
     conclusion(&mut lines, view.verdict.word(), &view.findings);
     lines
+}
+
+type Cell = fn(&MemberView) -> String;
+
+/// The columns of `status`.
+const COLUMNS: [(&str, Cell); 10] = [
+    ("MEMBER", who),
+    ("ENDPOINT", |m| text(m.endpoint.as_deref())),
+    ("VERSION", |m| text(m.version.as_deref())),
+    ("ROLE", |m| role(m).to_owned()),
+    ("ALARMS", alarms),
+    ("SIZE", |m| bytes(m.db_size)),
+    ("IN USE", in_use),
+    ("QUOTA USED", quota),
+    ("REVISION", |m| lag(m.revision, m.revision_lag)),
+    ("RAFT INDEX", |m| lag(m.raft_index, m.raft_lag)),
+];
+
+/// Names of columns that are left out, the first ones first, until a line fits.
+const SPARE: [&str; 5] = ["RAFT INDEX", "IN USE", "VERSION", "SIZE", "REVISION"];
+
+/// Writes a line a member, with as many columns as fit into the width where there is one.
+fn push_status(lines: &mut Vec<String>, view: &View, width: Option<u16>) {
+    for spared in 0..=SPARE.len() {
+        let out = SPARE.get(..spared).unwrap_or_default();
+        let columns = COLUMNS.iter().filter(|(name, _)| !out.contains(name));
+        // What the quota is in bytes goes along with what of it is in use.
+        let columns = columns.map(|(name, cell)| match *name {
+            "QUOTA USED" if out.contains(&"IN USE") => ("QUOTA", quota_percent as Cell),
+            name => (name, *cell),
+        });
+        let columns: Vec<(&str, Cell)> = columns.collect();
+        let header: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        let mut table = bare(&header);
+        for member in &view.members {
+            table.add_row(columns.iter().map(|(_, cell)| cell(member)));
+        }
+        let mut rows = Vec::new();
+        push_table(&mut rows, &table);
+        let widest = rows.iter().map(|row| row.chars().count()).max().unwrap_or(0);
+        if width.is_none_or(|width| widest <= usize::from(width)) || spared == SPARE.len() {
+            lines.extend(rows);
+            return;
+        }
+    }
 }
 
 fn alarms(member: &MemberView) -> String {
@@ -272,7 +313,7 @@ fn alarms(member: &MemberView) -> String {
 }
 
 fn head(view: &View) -> String {
-    let leader = view.members.iter().find_map(|member| member.leader);
+    let leader = view.leader();
     let known = view.members.iter().find(|member| leader.is_some() && member.id == leader);
     let leader = known.map_or_else(|| hex(leader), |member| plain(&member.label()));
     let term = view.members.iter().filter_map(|member| member.raft_term).max();
@@ -281,7 +322,6 @@ fn head(view: &View) -> String {
 
 /// Everything, a column a member.
 fn status_table(view: &View) -> Table {
-    type Cell = fn(&MemberView) -> String;
     let rows: [(&str, Cell); 21] = [
         ("ENDPOINT", |m| text(m.endpoint.as_deref())),
         ("ID", |m| hex(m.id)),
@@ -309,13 +349,14 @@ fn status_table(view: &View) -> Table {
         ("READ MS", |m| number(m.read_ms)),
         ("DOWNGRADE", |m| text(m.downgrade.as_deref())),
         ("ALARMS", alarms),
-        ("ERRORS", |m| plain(&m.errors.join(", "))),
+        ("ERRORS", |m| plain(&m.other_errors().collect::<Vec<_>>().join(", "))),
         ("REASON", |m| text(m.reason.as_deref())),
     ];
     let mut table = output::table();
-    let names = view.members.iter().map(|member| text(member.name.as_deref()));
+    let names = view.members.iter().map(who);
     table.set_header(std::iter::once("MEMBER".to_owned()).chain(names));
-    for (name, cell) in rows {
+    let has_errors = view.members.iter().any(|member| member.other_errors().next().is_some());
+    for (name, cell) in rows.into_iter().filter(|(name, _)| has_errors || *name != "ERRORS") {
         let cells = view.members.iter().map(cell);
         table.add_row(std::iter::once(name.to_owned()).chain(cells));
     }
@@ -335,11 +376,12 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
         let healthy = match member.healthy {
             Some(true) => "yes",
             Some(false) => "NO",
+            None if member.is_unstarted() => "NOT STARTED",
             None if member.endpoint.is_none() => "not asked",
             None => "unknown",
         };
         table.add_row([
-            text(member.name.as_deref()),
+            who(member),
             text(member.endpoint.as_deref()),
             healthy.to_owned(),
             member.read_ms.map_or_else(|| "-".into(), |took| format!("{took} ms")),
@@ -355,8 +397,8 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
     let quorum = &view.quorum;
     let of = quorum.voters.map_or_else(String::new, |voters| format!(" of {voters}"));
     let mut line = match quorum.has_quorum {
-        Some(true) => format!("quorum: yes; {}{of} voters serve", quorum.healthy),
-        Some(false) => format!("quorum: NO; {}{of} voters serve", quorum.healthy),
+        Some(true) => format!("quorum: yes; a read goes through {}{of} voters", quorum.healthy),
+        Some(false) => format!("quorum: NO; a read goes through {}{of} voters", quorum.healthy),
         None => "quorum: unknown".to_owned(),
     };
     match (quorum.may_fail, quorum.voters) {
@@ -377,9 +419,12 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
 /// Writes the verdict, and below it what is to be done, most urgent first.
 fn conclusion(lines: &mut Vec<String>, verdict: &str, findings: &[Remark]) {
     lines.push(format!("verdict: {verdict}"));
+    // What is the same for several members is to be done, and said, once.
+    let mut said = BTreeSet::new();
     for remark in findings {
         lines.push(format!("{}: {}", remark.severity.word(), plain(&remark.message)));
-        lines.extend(remark.next.iter().map(|next| format!("  next: {}", plain(next))));
+        let next = remark.next.iter().filter(|next| said.insert((remark.id, next.as_str())));
+        lines.extend(next.map(|next| format!("  next: {}", plain(next))));
     }
 }
 

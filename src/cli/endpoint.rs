@@ -9,6 +9,7 @@ use super::etcdctl::{self, Format, Printed};
 use super::linked::Program;
 use super::{Global, Outcome, output};
 use crate::live::{self, AlarmKind, Answers, Health, Trouble};
+use crate::ops::cluster::Access;
 use crate::ops::{Error, ExitCode, reach};
 
 #[derive(Debug, Subcommand)]
@@ -38,7 +39,12 @@ pub(super) fn run(global: &Global, command: &Command) -> Outcome {
             let (answers, failures) = split(cluster.hash_kvs(*rev));
             show(global, "hash", &failures, || etcdctl::hash_kvs(format, &answers))
         }
-        Command::Health => show_health(global, format, &cluster.healths()),
+        Command::Health => {
+            let access = Access::of(cluster.settings());
+            let endpoints = cluster.endpoints().join(",");
+            let list = access.command("etcdkit", Some(&endpoints), &["alarm", "list"]);
+            show_health(global, format, &cluster.healths(), &list)
+        }
     }
 }
 
@@ -92,11 +98,16 @@ fn show(
     Err(gather(failures.all, "gave no answer", told.collect()).into())
 }
 
-fn show_health(global: &Global, format: Format, healths: &[(String, Health)]) -> Outcome {
+fn show_health(
+    global: &Global,
+    format: Format,
+    healths: &[(String, Health)],
+    list: &str,
+) -> Outcome {
     output::print(&etcdctl::healths(format, healths))?;
     let troubled = healths.iter().filter_map(|(endpoint, health)| {
         let trouble = health.trouble.as_ref()?;
-        Some((trouble_code(trouble), trouble_error(endpoint, trouble)))
+        Some((trouble_code(trouble), trouble_error(endpoint, trouble, list)))
     });
     let troubled: Vec<_> = troubled.collect();
     if troubled.is_empty() {
@@ -120,7 +131,8 @@ fn trouble_code(trouble: &Trouble) -> ExitCode {
     }
 }
 
-fn trouble_error(endpoint: &str, trouble: &Trouble) -> Error {
+/// Makes an error of what is wrong; `list` is the command that lists alarms.
+fn trouble_error(endpoint: &str, trouble: &Trouble, list: &str) -> Error {
     match trouble {
         Trouble::Read(error) => error.clone().into(),
         Trouble::AlarmList(error) => {
@@ -132,7 +144,7 @@ fn trouble_error(endpoint: &str, trouble: &Trouble) -> Error {
             let mut words: Vec<&str> = alarms.iter().map(|alarm| alarm.kind.word()).collect();
             words.dedup();
             let message = format!("{endpoint}: alarms are raised: {}", words.join(", "));
-            Error::new(trouble_code(trouble), message).hint("etcdkit alarm list")
+            Error::new(trouble_code(trouble), message).hint(list)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The four output formats, errors and findings as people and programs read them.
 
+#[cfg(feature = "live")]
+use std::io::IsTerminal;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -64,6 +66,17 @@ fn fields(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
             .try_for_each(|(index, value)| fields(out, &below(&index.to_string()), value)),
         other => writeln!(out, "\"{name}\" : {other}"),
     }
+}
+
+/// Returns the columns that a line may have: what `COLUMNS` says, else those of the terminal;
+/// `None` where the output goes elsewhere.
+#[cfg(feature = "live")]
+pub(super) fn width() -> Option<u16> {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let out = io::stdout();
+    let terminal = || out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
+    let width = said.or_else(|| terminal().map(|size| size.ws_col));
+    width.filter(|width| *width > 0)
 }
 
 /// Makes an empty table.

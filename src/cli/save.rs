@@ -201,6 +201,7 @@ mod live {
                 return Err(error.into());
             }
         };
+        let given = file.to_string_lossy().into_owned();
         let options = Options {
             output: match is_pipe {
                 true => Output::Pipe { spool: !flags.no_spool },
@@ -226,7 +227,7 @@ mod live {
             return Ok(ExitCode::Ok);
         }
         match global.write_out {
-            _ if global.program.is_linked() => output::print_lines(&as_etcdctl(&report))?,
+            _ if global.program.is_linked() => output::print_lines(&as_etcdctl(&report, &given))?,
             WriteOut::Json => output::print_json(&report.json())?,
             WriteOut::Fields => output::print_fields(&report.json())?,
             WriteOut::Simple | WriteOut::Table => output::print_lines(&lines(&report))?,
@@ -235,8 +236,9 @@ mod live {
     }
 
     /// What etcdctl 3.7 prints, whatever the format.
-    fn as_etcdctl(report: &Report) -> Vec<String> {
-        let mut lines = vec![format!("Snapshot saved at {}", report.file)];
+    fn as_etcdctl(report: &Report, given: &str) -> Vec<String> {
+        let file = if given.contains("{time}") { &report.file } else { given };
+        let mut lines = vec![format!("Snapshot saved at {file}")];
         lines.extend(report.storage_version.as_ref().map(|v| format!("Server version {v}")));
         lines
     }

@@ -10,12 +10,19 @@ use crate::cluster_harness::{APP, Cluster, Plan};
 use crate::programs::{real, shell_words, until};
 use crate::support::{Rows, Sandbox};
 
-/// A limit that keeps tests of members that do not answer short.
-const SHORT: &str = "--command-timeout=1s";
+/// Limits where members do not answer.
+const SHORT: [&str; 2] = ["--command-timeout=3s", "--dial-timeout=3s"];
+/// Limits that a busy machine does not pass.
+const LONG: [&str; 2] = ["--command-timeout=60s", "--dial-timeout=60s"];
 
 #[track_caller]
 fn view(cluster: &Cluster<'_>, verb: &str, code: i32) -> Value {
-    let words = [verb, "-w", "json", SHORT];
+    view_within(cluster, verb, LONG, code)
+}
+
+#[track_caller]
+fn view_within(cluster: &Cluster<'_>, verb: &str, limits: [&str; 2], code: i32) -> Value {
+    let words = [verb, "-w", "json", limits[0], limits[1]];
     cluster.kit(&Sandbox::new(), &words).expect(code, &[]).json()
 }
 
@@ -73,19 +80,19 @@ fn a_cluster_is_seen_as_etcdctl_sees_it_and_while_it_falls_apart() {
             assert!(findings(&value).contains(&"member-down"), "{value}");
         }
         assert_eq!(view(&cluster, "consistency", 3)["verdict"], "equal");
-        let waits = ["wait", "--until", "healthy", "--timeout", "700ms", "-w", "json"];
-        let waited = cluster.kit(&Sandbox::new(), &waits).expect(4, &[]).json();
-        assert!(waited["missing"].as_str().unwrap().contains("2 of 3 members"), "{waited}");
+        let waits = ["wait", "--until", "healthy", "--timeout", "5s"];
+        let words = ["waiting: 2 of 3 members are healthy", "not met"];
+        cluster.kit(&Sandbox::new(), &waits).expect(4, &words);
         // Paused is worse than stopped: the port takes connections.
         let leader = cluster.leader();
         cluster.pause(leader);
-        let value = view(&cluster, "health", 4);
+        let value = view_within(&cluster, "health", SHORT, 4);
         assert_eq!(value["quorum"]["has_quorum"], false, "{value}");
         let ids = findings(&value);
         assert!(ids.contains(&"no-quorum"), "{value}");
         cluster.resume(leader);
         let line = format!(
-            "wait --until healthy --timeout 40s --cluster --endpoints {} {}",
+            "wait --until healthy --timeout 180s --cluster --endpoints {} {}",
             cluster.endpoint(leader),
             cluster.flags().join(" ")
         );
@@ -106,6 +113,12 @@ fn users_and_learners() {
         assert_eq!(value["members"][2]["healthy"], true, "{value}");
         assert_eq!(value["quorum"]["voters"], 2);
         assert_eq!(view(&cluster, "health", 0)["verdict"], "ok");
+        // A learner alone cannot tell, even as long as all is well.
+        let words = ["health", "-w", "json", LONG[0], LONG[1]];
+        let ran = cluster.kit_as(&Sandbox::new(), None, &cluster.endpoint(2), &words);
+        let value = ran.expect(3, &[]).json();
+        assert_eq!(value["verdict"], "warning", "{value}");
+        assert!(findings(&value).contains(&"only-learners"), "{value}");
         let hashes = view(&cluster, "consistency", 3);
         assert_eq!(hashes["verdict"], "equal");
         assert!(findings(&hashes).contains(&"not-compared"), "{hashes}");
@@ -131,11 +144,11 @@ fn users_and_learners() {
             cluster.kit_as(&Sandbox::new(), user, &cluster.endpoints(), words)
         };
         run(Some(APP), &["status"]).expect(0, &["verdict: ok", "leader"]);
-        run(Some(APP), &["health"]).expect(0, &["2 of 2 voters serve"]);
+        run(Some(APP), &["health"]).expect(0, &["a read goes through 2 of 2"]);
         run(Some(APP), &["consistency"]).expect(5, &["app", "role root"]);
         run(None, &["health"]).expect(5, &["--user NAME"]);
         run(None, &["consistency"]).expect(5, &["--user NAME"]);
-        run(Some("app:wrong"), &["status"]).expect(5, &[]);
+        run(Some("app:wrong"), &["status"]).expect(5, &["REFUSED", "verdict: no-access"]);
         assert_eq!(view(&cluster, "consistency", 0)["verdict"], "equal");
     }
 }
@@ -146,7 +159,7 @@ fn the_printed_commands_get_writes_back() {
     for version in ["3.5", "3.6", "3.7"] {
         let cluster = Plan::new(version).members(3).tls().quota(2_000_000).start(&real);
         let value = "x".repeat(100_000);
-        until("the database is full", Duration::from_secs(60), || {
+        until("the database is full", Duration::from_secs(600), || {
             let ran = cluster.ctl(&["put", "/a", &value]);
             (ran.code != 0).then(|| assert!(ran.stderr.contains("space exceeded"), "{ran}"))
         });
@@ -161,7 +174,7 @@ fn the_printed_commands_get_writes_back() {
             let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
             real.ok(&format!("etcdctl-{version}"), &words);
         }
-        let waits = ["wait", "--until", "no-alarm", "--timeout", "20s"];
+        let waits = ["wait", "--until", "no-alarm", "--timeout", "120s"];
         cluster.kit(&Sandbox::new(), &waits).expect(0, &["no-alarm: met"]);
         cluster.ctl(&["put", "/a", "small"]).expect(0, &["OK"]);
         assert_eq!(view(&cluster, "status", 0)["verdict"], "ok");
@@ -206,9 +219,9 @@ fn versions_that_differ_and_answers_that_are_late() {
     assert!(findings(&value).contains(&"versions"), "{value}");
     assert_eq!(view(&cluster, "consistency", 0)["verdict"], "equal");
     cluster.proxy().set(|harm| harm.black_hole = true);
-    let value = view(&cluster, "status", 3);
+    let value = view_within(&cluster, "status", SHORT, 3);
     let error = value["members"][2]["error"]["message"].as_str().expect("an error");
-    assert!(error.contains("no answer within 1 s"), "{error}");
+    assert!(error.contains("no answer within 3 s"), "{error}");
     assert_eq!(value["members"][2]["error"]["code"], 4);
     assert_eq!(value["members"][1]["healthy"], true);
     // Both members that are left are a majority.

@@ -136,6 +136,10 @@ fn alarms_make_every_endpoint_unhealthy() {
         three.set(|member| member.alarms.clone_from(&alarms));
         let ran = sandbox.run(&line).expect(code, &[words, "3 of 3 endpoints unhealthy"]);
         assert_eq!(ran.stdout, "", "{ran}");
+        if code == 1 {
+            let hint = format!("hint: etcdkit --endpoints={} alarm list\n", three.endpoints());
+            assert!(ran.stderr.ends_with(&hint), "{ran}");
+        }
         run(&sandbox, "etcdctl", &line).expect(1, &[words, "Error: unhealthy cluster"]);
         let list =
             run(&sandbox, "etcdctl", &format!("alarm list --endpoints {}", three.endpoints()));
@@ -173,7 +177,9 @@ fn a_refusal_after_consensus_is_health() {
     let row = &sandbox.run(&line).expect(4, &[]).json()[0];
     assert_eq!(row["health"], false);
     let took = row["took"].as_str().expect("a duration");
-    assert!(took.starts_with('4') && took.ends_with("ms"), "{row}");
+    let took = took.strip_suffix("ms").map(|ms| ms.parse::<f64>().expect("a number"));
+    // A busy machine may take seconds.
+    assert!(took.is_none_or(|ms| ms >= 400.0), "{row}");
 }
 
 #[test]
@@ -276,8 +282,7 @@ fn a_save_says_what_etcdctl_says() {
     let sandbox = Sandbox::new();
     let line = format!("--endpoints={} snapshot save new.db -w json", fake.endpoint());
     let ran = run(&sandbox, "etcdctl", &line).expect(0, &["Server version 3.6.0"]);
-    assert!(ran.stdout.starts_with("Snapshot saved at "), "{ran}");
-    assert!(ran.stdout.lines().next().is_some_and(|line| line.ends_with("new.db")), "{ran}");
+    assert_eq!(ran.stdout.lines().next(), Some("Snapshot saved at new.db"), "{ran}");
     sandbox.run("snapshot verify new.db").expect(0, &[]);
     // Our refusal to write over a file stays, with the code of a save that fails.
     run(&sandbox, "etcdctl", &line).expect(5, &["Error: "]);

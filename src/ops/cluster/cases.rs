@@ -148,11 +148,10 @@ fn nobody_answers() {
     for condition in [Condition::Healthy, Condition::Leader, Condition::NoAlarm] {
         assert!(condition.check(&view).unwrap_err().contains("refused"), "{condition:?}");
     }
-    let tls = |_| Cause::Tls { what: "no".into() };
-    holds(all(tls), Verdict::Unreachable, (Code::Tls, Code::Tls), &three);
     let mixed =
         |i| if i == 0 { Cause::Refused { address: String::new() } } else { Cause::WantsTls };
-    holds(all(mixed), Verdict::Unreachable, dead, &three);
+    let wanted = [(Critical, "no-access"), (Critical, "no-answer")];
+    holds(all(mixed), Verdict::Unreachable, dead, &wanted);
 }
 
 #[test]
@@ -189,6 +188,131 @@ fn one_member_that_is_cut_off_does_not_speak_for_the_others() {
     let view = holds(alone, Verdict::Warning, (Code::Ok, Code::Unreachable), &wanted);
     assert_eq!(view.quorum.has_quorum, None);
     assert!(Condition::Leader.check(&view).is_err());
+}
+
+#[test]
+fn members_that_keep_us_out_are_not_down() {
+    let all = |cause: Cause| {
+        move |g: &mut Gathered| {
+            for round in &mut g.rounds {
+                down(round, cause.clone());
+            }
+        }
+    };
+    let password = Cause::NotAuthenticated { what: "authentication failed".into() };
+    let wanted = [(Critical, "no-access")];
+    let codes = (Code::Tls, Code::Tls);
+    for cause in [password.clone(), Cause::WantsTls, Cause::Tls { what: "no".into() }] {
+        let view = holds(all(cause), Verdict::NoAccess, codes, &wanted);
+        assert_eq!(view.members[0].barrier(), Some(Barrier::Refused));
+        assert_eq!(view.members[0].healthy, None);
+        let told = format!("{}, {}, {} refuse us: ", url(1), url(2), url(3));
+        assert!(view.findings[0].message.starts_with(&told), "{:?}", view.findings);
+    }
+    let port = Cause::PeerPort { client_urls: Vec::new() };
+    let codes = (Code::Unreachable, Code::Unreachable);
+    let view = holds(all(port), Verdict::NoAccess, codes, &wanted);
+    assert_eq!(view.members[0].barrier(), Some(Barrier::WrongPort));
+    // Of one that keeps us out it is not known whether it serves.
+    let one = |g: &mut Gathered| down(&mut g.rounds[1], password);
+    let codes = (Code::Partial, Code::Partial);
+    let view = holds(one, Verdict::Warning, codes, &[(Warning, "no-access")]);
+    assert_eq!(view.quorum.may_fail, None);
+    assert!(view.findings[0].message.starts_with("m2 (http://10.0.0.2:2379) refuses us: "));
+}
+
+#[test]
+fn a_leader_is_named_by_itself_or_a_voter() {
+    let leader = |change: &dyn Fn(&mut Gathered)| {
+        let mut gathered = three();
+        change(&mut gathered);
+        View::of(&gathered).leader()
+    };
+    let dead = |g: &mut Gathered, place: usize| {
+        down(&mut g.rounds[place], Cause::Refused { address: String::new() });
+    };
+    assert_eq!(leader(&|_| {}), Some(1));
+    // It denies it, or does not answer.
+    assert_eq!(leader(&|g| status(g, 0).leader = 0), None);
+    assert_eq!(leader(&|g| dead(g, 0)), None);
+    // Not asked; a learner's word counts for nothing.
+    let without = |g: &mut Gathered| drop(g.rounds.remove(0));
+    assert_eq!(leader(&without), Some(1));
+    let learners = |g: &mut Gathered| {
+        without(g);
+        for place in [0, 1] {
+            status(g, place).is_learner = true;
+        }
+    };
+    assert_eq!(leader(&learners), None);
+    // Whoever is asked and not known may be it.
+    let unknown = |g: &mut Gathered| {
+        without(g);
+        g.rounds.push(healthy(9, 3));
+        dead(g, 2);
+    };
+    assert_eq!(leader(&unknown), None);
+    // The newest claim counts.
+    let newer = |g: &mut Gathered| {
+        status(g, 1).leader = 2;
+        status(g, 1).raft_term = 3;
+    };
+    assert_eq!(leader(&newer), Some(2));
+}
+
+#[test]
+fn members_that_could_not_be_discovered_are_missing() {
+    let change = |g: &mut Gathered| g.undiscovered = Some("rpc not supported for learner".into());
+    let codes = (Code::Partial, Code::Partial);
+    let view = holds(change, Verdict::Warning, codes, &[(Warning, "not-discovered")]);
+    assert!(Condition::Healthy.check(&view).unwrap_err().contains("not supported"));
+}
+
+#[test]
+fn printed_commands_run_as_they_stand() {
+    let mut settings = Settings::default();
+    settings.tls.cacert = Some("/a b/ca.crt".into());
+    let command = |settings: &Settings| {
+        Access::of(settings).command("etcdkit", Some("https://a:1,https://b:1"), &["status"])
+    };
+    let line = "etcdkit --endpoints=https://a:1,https://b:1 '--cacert=/a b/ca.crt' status";
+    assert_eq!(command(&settings), line);
+    let (name, password) = ("root".to_owned(), "secret".to_owned());
+    settings.user = Some(live::Credentials { name, password });
+    let line = line.replace(" status", " --user=root status");
+    let line = format!("{line} # with the password in ETCDCTL_PASSWORD");
+    assert_eq!(command(&settings), line);
+}
+
+#[test]
+fn learners_do_not_speak_for_the_voters() {
+    let learner = |g: &mut Gathered| {
+        g.rounds.truncate(1);
+        status(g, 0).is_learner = true;
+        status(g, 0).leader = 2;
+        g.rounds[0].members = Some(Err(unavailable()));
+    };
+    let wanted = [(Warning, "only-learners"), (Info, "learner")];
+    let view = holds(learner, Verdict::Warning, (Code::Ok, Code::Partial), &wanted);
+    let told = "only a learner was asked; it cannot tell whether there is a quorum";
+    assert_eq!(view.findings[0].message, told);
+    assert!(Condition::Healthy.check(&view).is_err());
+    // Voters were asked too, and nothing came.
+    let dead = |g: &mut Gathered| {
+        learner(g);
+        g.rounds.extend([healthy(2, 3), healthy(3, 3)]);
+        for place in [1, 2] {
+            down(&mut g.rounds[place], Cause::Refused { address: String::new() });
+        }
+    };
+    let wanted = [
+        (Warning, "only-learners"),
+        (Warning, "member-down"),
+        (Warning, "member-down"),
+        (Info, "learner"),
+    ];
+    let view = holds(dead, Verdict::Warning, (Code::Partial, Code::Partial), &wanted);
+    assert!(view.findings[0].message.starts_with("only a learner answered"));
 }
 
 #[test]

@@ -348,7 +348,7 @@ fn remarks(
                 names(&|row| row.odd)
             );
             let next = vec![
-                "save a snapshot from a member that agrees with the others: etcdctl snapshot save"
+                "save a snapshot from a member that agrees with the others: etcdkit snapshot save"
                     .to_owned(),
                 "then replace the odd one: etcdctl member remove, an empty data directory, etcdctl \
                  member add"
@@ -376,8 +376,15 @@ fn remarks(
             add(Urgency::Warning, "not-comparable", message, next);
         }
         Outcome::Alone => {
-            let others = view.members.len() > 1;
-            let next = if others { vec!["add --cluster".to_owned()] } else { Vec::new() };
+            let voters = view.quorum.voters.unwrap_or(1);
+            let endpoints: Vec<&str> =
+                asked.iter().filter_map(|member| member.endpoint.as_deref()).collect();
+            let status = || view.command("etcdkit", Some(&endpoints.join(",")), &["status"]);
+            let next = match asked.len() {
+                asked if asked < voters => vec!["add --cluster".to_owned()],
+                1 => Vec::new(),
+                _ => vec![status()],
+            };
             let message = "one member answered: there is nothing to compare it with".to_owned();
             add(Urgency::Info, "alone", message, next);
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{Error, ExitCode, Progress, reach};
+use super::{Error, ExitCode, Progress, reach, shell_line};
 use crate::live::{self, Cause, Cluster, Member, Read, Round, Settings, Status};
 use quota::{Quota, Source};
 use verdict::{Remark, Verdict};
@@ -36,8 +36,10 @@ pub struct Gathered {
     pub rounds: Vec<Round>,
     /// Every member that the cluster has was to be asked.
     pub whole_cluster: bool,
-    /// Flags with which etcdctl reaches the members, endpoints left out.
-    pub flags: Vec<String>,
+    /// Why the members could not be discovered, so that the given endpoints were asked.
+    pub undiscovered: Option<String>,
+    /// How etcdctl reaches the members.
+    pub access: Access,
 }
 
 /// What an error of one member says, as errors do everywhere.
@@ -51,6 +53,20 @@ pub struct Trouble {
     pub message: String,
     /// What to do next.
     pub hint: String,
+    #[serde(skip)]
+    barrier: Option<Barrier>,
+    /// The same for members that fail in the same way.
+    #[serde(skip)]
+    likeness: String,
+}
+
+/// What keeps us out where somebody listens: nothing is learned of the member then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// It refuses us: TLS, certificate, user or password.
+    Refused,
+    /// The port is none for clients of etcd.
+    WrongPort,
 }
 
 impl Trouble {
@@ -58,9 +74,19 @@ impl Trouble {
     #[must_use]
     pub fn of(error: &live::Error) -> Self {
         let message = error.cause.to_string();
+        let likeness = match &error.cause {
+            Cause::PeerPort { .. } => "a peer port".to_owned(),
+            _ => message.replace(&place(&error.endpoint), ""),
+        };
+        let barrier = match &error.cause {
+            Cause::PeerPort { .. } | Cause::NotEtcd { .. } => Some(Barrier::WrongPort),
+            cause if reach::code(cause) == ExitCode::Tls => Some(Barrier::Refused),
+            _ => None,
+        };
         let error = Error::from(error.clone());
         let hint = error.hints.join("\n");
-        Self { code: error.code.number(), kind: error.code.name(), message, hint }
+        let (code, kind) = (error.code.number(), error.code.name());
+        Self { code, kind, message, hint, barrier, likeness }
     }
 }
 
@@ -74,7 +100,7 @@ pub struct MemberView {
     pub id: Option<u64>,
     /// Its name, where known.
     pub name: Option<String>,
-    /// Whether it serves; `None` where it was not asked, or the answer is kept from this user.
+    /// Whether it serves; `None` where it was not asked, or lets us not in.
     pub healthy: Option<bool>,
     /// Why it is not healthy.
     pub reason: Option<String>,
@@ -203,7 +229,9 @@ pub struct View {
     #[serde(skip)]
     whole_cluster: bool,
     #[serde(skip)]
-    flags: Vec<String>,
+    undiscovered: Option<String>,
+    #[serde(skip)]
+    access: Access,
 }
 
 fn hex<S: Serializer>(id: &u64, to: S) -> Result<S::Ok, S::Error> {
@@ -237,8 +265,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// Wrong settings; where the members are to be discovered and nobody tells them; and an
-    /// interruption, which is not kept waiting for answers.
+    /// Wrong settings; and an interruption, which is not kept waiting for answers.
     pub fn look(&mut self, progress: &dyn Progress) -> Result<View, Error> {
         let (kept, settings, whole_cluster) =
             (self.cluster.take(), self.settings.clone(), self.whole_cluster);
@@ -249,9 +276,12 @@ impl Observer {
                     return Ok((cluster, gathered));
                 }
             }
-            let cluster = open(&settings, whole_cluster)?;
-            let gathered = gather(&cluster, whole_cluster);
-            Ok((cluster, gathered))
+            let mut cluster = Cluster::open(settings)?;
+            let found = if whole_cluster { cluster.discover() } else { Ok(()) };
+            let is_found = found.is_ok();
+            let gathered = gather(&cluster, whole_cluster && is_found);
+            let undiscovered = found.err().map(|error| error.to_string());
+            Ok((cluster, Gathered { undiscovered, ..gathered }))
         })?;
         let view = View::of(&gathered);
         // Members come and go while a cluster is watched: what was discovered is not for ever.
@@ -316,7 +346,8 @@ fn open(settings: &Settings, whole_cluster: bool) -> Result<Cluster, Error> {
 
 /// Asks every endpoint.
 fn gather(cluster: &Cluster, whole_cluster: bool) -> Gathered {
-    Gathered { rounds: cluster.round(), whole_cluster, flags: flags(cluster.settings()) }
+    let access = Access::of(cluster.settings());
+    Gathered { rounds: cluster.round(), whole_cluster, undiscovered: None, access }
 }
 
 /// Tells whether a member does not know the token that it gave out: it ends with time, and with a
@@ -333,8 +364,41 @@ fn is_allowed(cause: &Cause) -> bool {
     matches!(cause, Cause::NotPermitted { .. })
 }
 
-/// Writes the flags with which etcdctl reaches the same members.
-pub(super) fn flags(settings: &Settings) -> Vec<String> {
+/// How etcdctl reaches the same members: flags, endpoints left out, and what is in no flag.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    flags: Vec<String>,
+    secret: Option<&'static str>,
+}
+
+impl Access {
+    /// Takes what the settings say but secrets.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let secret = match (&settings.user, &settings.token) {
+            (Some(_), _) => Some("with the password in ETCDCTL_PASSWORD"),
+            (None, Some(_)) => Some("with the token in ETCDCTL_AUTH_JWT_TOKEN"),
+            (None, None) => None,
+        };
+        Self { flags: flags(settings), secret }
+    }
+
+    /// Writes a command of a program that takes etcdctl's connection flags, for a shell.
+    #[must_use]
+    pub fn command(&self, program: &str, endpoints: Option<&str>, words: &[&str]) -> String {
+        let mut line = vec![program.to_owned()];
+        line.extend(endpoints.map(|endpoints| format!("--endpoints={endpoints}")));
+        line.extend(self.flags.iter().cloned());
+        line.extend(words.iter().map(|word| (*word).to_owned()));
+        let line = shell_line(&line);
+        match self.secret {
+            Some(secret) => format!("{line} # {secret}"),
+            None => line,
+        }
+    }
+}
+
+fn flags(settings: &Settings) -> Vec<String> {
     let tls = &settings.tls;
     let files = [("cacert", &tls.cacert), ("cert", &tls.cert), ("key", &tls.key)];
     let named = files.into_iter().filter_map(|(flag, file)| {
@@ -343,6 +407,9 @@ pub(super) fn flags(settings: &Settings) -> Vec<String> {
     let mut flags: Vec<String> = named.collect();
     if tls.insecure_skip_verify {
         flags.push("--insecure-skip-tls-verify".into());
+    }
+    if tls.required {
+        flags.push("--insecure-transport=false".into());
     }
     // The password stays where it is.
     flags.extend(settings.user.as_ref().map(|user| format!("--user={}", user.shown())));
@@ -381,7 +448,8 @@ impl View {
             verdict: Verdict::Ok,
             findings: Vec::new(),
             whole_cluster: gathered.whole_cluster,
-            flags: gathered.flags.clone(),
+            undiscovered: gathered.undiscovered.clone(),
+            access: gathered.access.clone(),
         };
         (view.verdict, view.findings) = verdict::judge(&view);
         view
@@ -403,7 +471,7 @@ impl View {
         let is_missing =
             |view: &MemberView| view.error.is_some() || (self.whole_cluster && !view.answered());
         let is_mixed = self.cluster_id.is_none();
-        if is_mixed || self.members.iter().any(is_missing) {
+        if is_mixed || self.undiscovered.is_some() || self.members.iter().any(is_missing) {
             return ExitCode::Partial;
         }
         ExitCode::Ok
@@ -425,10 +493,40 @@ impl View {
         if tried.peek().is_some() && tried.all(|view| view.serves == Serves::Refused) {
             return ExitCode::Tls;
         }
-        if self.members.iter().any(|view| view.healthy == Some(false)) {
+        let is_sick = |view: &MemberView| view.healthy == Some(false);
+        if self.only_learners_answered() || self.members.iter().any(is_sick) {
             return ExitCode::Partial;
         }
         code
+    }
+}
+
+impl View {
+    /// Returns the leader's id: of a member that answers and says that it leads, or one that was
+    /// not asked and a voter names.
+    #[must_use]
+    pub fn leader(&self) -> Option<u64> {
+        let newest = |of: &dyn Fn(&MemberView) -> bool| {
+            let members = self.members.iter().filter(|member| member.answered() && of(member));
+            members.max_by_key(|member| member.raft_term).and_then(|member| member.leader)
+        };
+        self.cluster_id?;
+        // One that gave no answer may be it as long as nobody says which member it is.
+        let was_asked = |id: u64| {
+            let asked = self.members.iter().filter(|member| member.endpoint.is_some());
+            asked.map(|member| member.id).any(|asked| asked.is_none() || asked == Some(id))
+        };
+        newest(&|member| member.is_leader == Some(true)).or_else(|| {
+            let named = newest(&|m| m.is_learner == Some(false) && m.leader.is_some());
+            named.filter(|id| !was_asked(*id))
+        })
+    }
+
+    /// Tells whether members answered and none of them votes: what such a one reads and whom it
+    /// takes for the leader may be of a time when there still was a quorum.
+    fn only_learners_answered(&self) -> bool {
+        let mut answering = self.members.iter().filter(|view| view.answered()).peekable();
+        answering.peek().is_some() && answering.all(|view| view.is_learner == Some(true))
     }
 }
 
@@ -437,6 +535,23 @@ impl MemberView {
     #[must_use]
     pub fn answered(&self) -> bool {
         self.version.is_some()
+    }
+
+    /// Tells whether it was added and has not started: it then has neither name nor client URL.
+    #[must_use]
+    pub fn is_unstarted(&self) -> bool {
+        self.endpoint.is_none() && self.name.is_none() && self.client_urls.is_empty()
+    }
+
+    /// Returns what keeps us out, where somebody listens.
+    #[must_use]
+    pub fn barrier(&self) -> Option<Barrier> {
+        self.error.as_ref()?.barrier
+    }
+
+    /// Returns what it says besides alarms.
+    pub fn other_errors(&self) -> impl Iterator<Item = &str> {
+        self.errors.iter().map(String::as_str).filter(|text| alarm_of(text).is_none())
     }
 
     /// Names it for a sentence: by name, else by endpoint or id.
@@ -475,13 +590,16 @@ fn row(round: &Round) -> MemberView {
             let metrics = round.quota.as_ref().and_then(|quota| quota.as_ref().ok()).copied();
             MemberView { endpoint, ..answered(status, metrics, round.read.as_ref()) }
         }
-        Err(error) => MemberView {
-            endpoint,
-            healthy: Some(false),
-            reason: Some(error.cause.to_string()),
-            error: Some(Trouble::of(error)),
-            ..MemberView::default()
-        },
+        Err(error) => {
+            let trouble = Trouble::of(error);
+            MemberView {
+                endpoint,
+                healthy: trouble.barrier.is_none().then_some(false),
+                reason: Some(error.cause.to_string()),
+                error: Some(trouble),
+                ..MemberView::default()
+            }
+        }
     }
 }
 
@@ -696,9 +814,10 @@ fn quorum(members: &[MemberView], listed: Option<&[Member]>, whole_cluster: bool
         _ => None,
     };
     let known = asked.iter().filter(|view| view.id.is_some()).count();
+    let is_kept_out = asked.iter().any(|view| view.barrier().is_some());
     let all_asked = whole_cluster || voters.is_some_and(|voters| known >= voters);
     let may_fail = needed
-        .filter(|_| all_asked && has_quorum == Some(true))
+        .filter(|_| all_asked && !is_kept_out && has_quorum == Some(true))
         .map(|needed| healthy.saturating_sub(needed));
     Quorum { voters, asked: asked.len(), healthy, needed, has_quorum, may_fail }
 }

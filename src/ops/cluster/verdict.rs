@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::quota::{self, Source};
-use super::{MemberView, SLOW_READ_MS, Serves, View};
-use crate::ops::shell_line;
+use super::{Barrier, MemberView, SLOW_READ_MS, Serves, Trouble, View};
 
 /// Entries that a member may be behind before it is said. A member that is more than 5000 behind
 /// gets a whole snapshot from the leader (etcd server/etcdserver/server.go,
@@ -20,7 +19,7 @@ const KEPT_REVISIONS: i64 = 1000;
 
 /// A cluster in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Nothing to do.
     Ok,
@@ -28,6 +27,8 @@ pub enum Verdict {
     Warning,
     /// Something to do now.
     Critical,
+    /// Nobody answered, though somebody listens everywhere: it is we who are kept out.
+    NoAccess,
     /// Nobody answered.
     Unreachable,
 }
@@ -40,6 +41,7 @@ impl Verdict {
             Self::Ok => "ok",
             Self::Warning => "warning",
             Self::Critical => "critical",
+            Self::NoAccess => "no-access",
             Self::Unreachable => "unreachable",
         }
     }
@@ -84,12 +86,14 @@ pub struct Remark {
 
 /// Remarks in the order in which they are worked through, those of one urgency.
 const ORDER: &[&str] = &[
+    "no-access",
     "no-answer",
     "corrupt",
     "mixed-clusters",
     "no-leader",
     "leaders-differ",
     "no-quorum",
+    "only-learners",
     "nospace",
     "quota",
     "member-down",
@@ -97,6 +101,7 @@ const ORDER: &[&str] = &[
     "apply-lag",
     "raft-lag",
     "alarm",
+    "not-discovered",
     "member-not-reached",
     "url-of-another",
     "url-dead",
@@ -130,7 +135,10 @@ pub(super) fn judge(view: &View) -> (Verdict, Vec<Remark>) {
         let place = ORDER.iter().position(|id| *id == remark.id).unwrap_or(ORDER.len());
         (remark.severity, place, remark.message.clone())
     });
+    let mut asked = view.members.iter().filter(|member| member.endpoint.is_some()).peekable();
+    let is_kept_out = asked.peek().is_some() && asked.all(|member| member.barrier().is_some());
     let verdict = match remarks.first().map(|remark| remark.severity) {
+        _ if is_kept_out => Verdict::NoAccess,
         _ if !view.members.iter().any(MemberView::answered) => Verdict::Unreachable,
         Some(Urgency::Critical) => Verdict::Critical,
         Some(Urgency::Warning) => Verdict::Warning,
@@ -163,12 +171,8 @@ impl View {
     }
 
     /// Writes a command of a program that takes etcdctl's connection flags.
-    fn command(&self, program: &str, endpoint: Option<&str>, words: &[&str]) -> String {
-        let mut line = vec![program.to_owned()];
-        line.extend(endpoint.map(|endpoint| format!("--endpoints={endpoint}")));
-        line.extend(self.flags.iter().cloned());
-        line.extend(words.iter().map(|word| (*word).to_owned()));
-        shell_line(&line)
+    pub(super) fn command(&self, program: &str, endpoint: Option<&str>, words: &[&str]) -> String {
+        self.access.command(program, endpoint, words)
     }
 
     /// The endpoint to send to what changes the cluster: the leader's where it answered.
@@ -196,8 +200,11 @@ fn labels<'a>(members: impl IntoIterator<Item = &'a MemberView>) -> String {
 
 fn availability(view: &View, remarks: &mut Remarks) {
     if !view.members.iter().any(MemberView::answered) {
+        kept_out(view, Urgency::Critical, remarks);
         for member in &view.members {
-            let Some(error) = &member.error else { continue };
+            let Some(error) = member.error.as_ref().filter(|error| error.barrier.is_none()) else {
+                continue;
+            };
             let at = member.endpoint.clone().unwrap_or_default();
             let mut next: Vec<String> = error.hint.lines().map(str::to_owned).collect();
             if view.whole_cluster {
@@ -227,9 +234,15 @@ fn availability(view: &View, remarks: &mut Remarks) {
         ];
         remarks.critical("mixed-clusters", message, next);
     }
+    if let Some(why) = &view.undiscovered {
+        let message = format!("the members could not be discovered: {why}");
+        let next = vec!["give the endpoints of members that vote".to_owned()];
+        remarks.warning("not-discovered", message, next);
+    }
     leadership(view, remarks);
+    kept_out(view, Urgency::Warning, remarks);
     let is_tight = view.quorum.may_fail == Some(0);
-    for member in view.members.iter().filter(|member| member.error.is_some()) {
+    for member in view.members.iter().filter(|member| member.barrier().is_none()) {
         let Some(error) = &member.error else { continue };
         let at = member.endpoint.as_deref().unwrap_or_default();
         let name = member.name.as_deref().map(|name| format!("{name} ")).unwrap_or_default();
@@ -246,7 +259,7 @@ fn availability(view: &View, remarks: &mut Remarks) {
     }
     if is_tight && view.quorum.voters.is_some_and(|voters| voters > 1) {
         let (healthy, voters) = (view.quorum.healthy, view.quorum.voters.unwrap_or(0));
-        let message = format!("{healthy} of {voters} voters serve: no more may fail");
+        let message = format!("a read goes through {healthy} of {voters} voters: no more may fail");
         let is_even_pair = healthy == voters;
         if is_even_pair {
             remarks.info("no-more-failures", message);
@@ -258,6 +271,41 @@ fn availability(view: &View, remarks: &mut Remarks) {
     refused(view, remarks);
 }
 
+/// Says who keeps us out and why, once for all that do so in the same way.
+fn kept_out(view: &View, severity: Urgency, remarks: &mut Remarks) {
+    let mut alike: BTreeMap<&str, Vec<(&MemberView, &Trouble)>> = BTreeMap::new();
+    for member in &view.members {
+        if let Some(error) = member.error.as_ref().filter(|error| error.barrier.is_some()) {
+            alike.entry(&error.likeness).or_default().push((member, error));
+        }
+    }
+    for members in alike.values() {
+        let Some((_, first)) = members.first() else { continue };
+        let place = |member: &MemberView| {
+            let at = member.endpoint.as_deref().unwrap_or_default();
+            member.name.as_deref().map_or_else(|| at.to_owned(), |name| format!("{name} ({at})"))
+        };
+        let who: Vec<String> = members.iter().map(|(member, _)| place(member)).collect();
+        let is_refusal = first.barrier == Some(Barrier::Refused);
+        let does = match (is_refusal, members.len()) {
+            (false, _) => "",
+            (true, 1) => " refuses us",
+            (true, _) => " refuse us",
+        };
+        let mut why: Vec<&str> = members.iter().map(|(_, error)| error.message.as_str()).collect();
+        why.dedup();
+        let message = match why.as_slice() {
+            [why] => format!("{}{does}: {why}", who.join(", ")),
+            _ => {
+                let each = who.iter().zip(why).map(|(who, why)| format!("{who}: {why}"));
+                each.collect::<Vec<_>>().join("; ")
+            }
+        };
+        let next = first.hint.lines().map(str::to_owned).collect();
+        remarks.add(severity, "no-access", message, next);
+    }
+}
+
 fn leadership(view: &View, remarks: &mut Remarks) {
     let leaderless: Vec<_> = view.answering().filter(|member| member.leader.is_none()).collect();
     if !leaderless.is_empty() {
@@ -267,7 +315,7 @@ fn leadership(view: &View, remarks: &mut Remarks) {
              ports"
                 .to_owned(),
             view.command(
-                "etcdctl",
+                "etcdkit",
                 Some(&view.endpoints()),
                 &["endpoint", "status", "-w", "table"],
             ),
@@ -306,6 +354,13 @@ fn leadership(view: &View, remarks: &mut Remarks) {
                 .to_owned(),
         ];
         remarks.critical("no-quorum", message, next);
+    }
+    if view.only_learners_answered() {
+        let asked = view.members.iter().filter(|member| member.endpoint.is_some()).count();
+        let did = if asked > view.answering().count() { "answered" } else { "was asked" };
+        let message = format!("only a learner {did}; it cannot tell whether there is a quorum");
+        let next = vec!["give the endpoints of members that vote".to_owned()];
+        remarks.warning("only-learners", message, next);
     }
 }
 
@@ -573,7 +628,8 @@ fn addresses(view: &View, remarks: &mut Remarks) {
             } else {
                 format!("{} was not reached at {}", member.label(), member.client_urls.join(", "))
             };
-            let next = vec![view.ctl(&["member", "list", "-w", "table"])];
+            let list = ["member", "list", "-w", "table"];
+            let next = vec![view.command("etcdkit", view.main_endpoint(), &list)];
             remarks.warning("member-not-reached", message, next);
         }
         return;
@@ -615,7 +671,7 @@ fn versions(view: &View, remarks: &mut Remarks) {
     if !targets.is_empty() {
         let targets: Vec<&str> = targets.into_iter().collect();
         let message = format!("a downgrade to {} is under way", targets.join(", "));
-        let next = vec![view.ctl(&["downgrade", "cancel"]) + " (to stay)"];
+        let next = vec![view.ctl(&["downgrade", "cancel"]) + " # to stay"];
         remarks.warning("downgrade", message, next);
     }
     let learners: Vec<_> =

@@ -11,7 +11,7 @@ use crate::ops::{Error, ExitCode, Progress};
 /// Time between two questions whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 /// What one question has at least, however little time is left.
-const QUESTION_MIN: Duration = Duration::from_millis(200);
+const QUESTION_MIN: Duration = Duration::from_secs(1);
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,6 +51,9 @@ impl Condition {
 }
 
 fn healthy(view: &View) -> Result<(), String> {
+    if let Some(why) = view.undiscovered.as_ref().filter(|_| has_answers(view)) {
+        return Err(format!("the members could not be discovered: {why}"));
+    }
     let is_wanted = |m: &&MemberView| m.endpoint.is_some() || view.whole_cluster;
     let wanted: Vec<&MemberView> = view.members.iter().filter(is_wanted).collect();
     let missing: Vec<String> = wanted
@@ -85,7 +88,7 @@ fn leader(view: &View) -> Result<(), String> {
 }
 
 fn no_alarm(view: &View) -> Result<(), String> {
-    if !view.members.iter().any(MemberView::answered) {
+    if !has_answers(view) {
         return Err(nobody(view));
     }
     if !view.alarms.is_empty() {
@@ -100,6 +103,10 @@ fn no_alarm(view: &View) -> Result<(), String> {
         return Err(format!("raised: {}", all.join(", ")));
     }
     Ok(())
+}
+
+fn has_answers(view: &View) -> bool {
+    view.members.iter().any(MemberView::answered)
 }
 
 fn nobody(view: &View) -> String {
@@ -142,7 +149,7 @@ pub struct Waited {
 }
 
 /// Looks again and again until the condition is met or the time is over. The last look is given
-/// what time is left, and 200 ms for each question where that is less.
+/// what time is left, and 1 s for each question where that is less.
 ///
 /// # Errors
 ///
