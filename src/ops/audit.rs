@@ -45,7 +45,8 @@ fn is_record(file: &fs::File, len: u64) -> io::Result<bool> {
 /// on.
 pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // Others may look for metrics beside the record; the record itself is its owner's alone.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
