@@ -20,23 +20,25 @@ pub(super) struct Save {
     /// beside it. It says which revisions may have been served, and a restore reads it, so keep the
     /// two together.
     file: PathBuf,
+    /// Show what would be saved and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[cfg(feature = "live")]
     #[command(flatten)]
     live: live::Flags,
     /// Save what a dead member left here, the tail of its log included
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = DEAD)]
     from_data_dir: Option<PathBuf>,
     /// Where the dead member's WAL is, if not in its data directory
-    #[arg(long, value_name = "DIR", requires = "from_data_dir")]
+    #[arg(long, value_name = "DIR", requires = "from_data_dir", help_heading = DEAD)]
     wal_dir: Option<PathBuf>,
     /// Count entries too that this member was not told to be committed: for the furthest log of a
     /// majority of dead members
-    #[arg(long, requires = "from_data_dir")]
+    #[arg(long, requires = "from_data_dir", help_heading = DEAD)]
     include_uncommitted: bool,
-    /// Show what would be saved and change nothing
-    #[arg(long)]
-    dry_run: bool,
 }
+
+const DEAD: &str = "Of a dead member";
 
 const HELP: &str = "\
 As a cron job:
@@ -150,6 +152,7 @@ mod live {
     /// Flags that are for running members only.
     #[derive(Debug, Args)]
     #[group(skip)]
+    #[command(next_help_heading = "Of a running member")]
     pub(super) struct Flags {
         /// The snapshot must have this revision, instead of what a linearizable read tells
         #[arg(long, value_name = "REV", value_parser = clap::value_parser!(i64).range(1..),
@@ -288,6 +291,7 @@ mod live {
     fn hashkv(report: &Report) -> String {
         let proof = &report.hashkv;
         match proof.verdict {
+            "equal" if proof.members.len() == 1 => "keys as 1 member hashes them".into(),
             "equal" => format!("keys as {} members hash them", proof.members.len()),
             "not_comparable" => "members compacted meanwhile, so keys were not compared".into(),
             "no_answer" => "no member told a hash of its keys".into(),

@@ -15,11 +15,11 @@ use super::{Global, Outcome, inspect, rewrite};
 use super::{directory, etcdctl};
 use crate::format::finding::Severity;
 use crate::ops::examine::{self, Level};
-use crate::ops::{Error, ExitCode, shell_word, status, verify, verify_dir};
+use crate::ops::{Error, ExitCode, Progress, shell_word, status, verify, verify_dir};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Save a snapshot of a running member, or of a dead one, what only its log holds included
+    /// Save a snapshot of a running member, or with --from-data-dir of a dead one
     Save(Save),
     /// Show a snapshot's figures, as etcdutl does, and what else is in it
     Status {
@@ -106,7 +106,7 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
             output::print_lines(&[figures_table.to_string(), details(&report).to_string()])?;
         }
     }
-    if global.write_out != WriteOut::Json {
+    if global.write_out != WriteOut::Json || global.program.is_linked() {
         // What should be known but has no place in etcdutl's shapes goes beside them.
         let findings = examined.all_findings();
         for finding in findings.kept().iter().filter(|f| f.severity != Severity::Info) {
@@ -247,6 +247,9 @@ fn verify_file(
     let examined = examine::examine(path, level, terminal)?;
     let verified = verify::judge(&examined, without_trailer);
     let report = verify::report(&examined, &verified);
+    for warning in report["warnings"].as_array().into_iter().flatten() {
+        terminal.note(&format!("warning: {}", warning.as_str().unwrap_or_default()));
+    }
     let mut lines = vec![verdict_line(&report)];
     let findings = output::findings_lines(&examined.all_findings());
     lines.extend(findings.into_iter().map(|line| format!("  {line}")));

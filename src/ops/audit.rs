@@ -45,7 +45,8 @@ fn is_record(file: &fs::File, len: u64) -> io::Result<bool> {
 /// on.
 pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        // Others may look for metrics beside the record; the record itself is its owner's alone.
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
@@ -85,4 +86,30 @@ pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
     file.write_all(format!("{lead}{line}\n").as_bytes())?;
     file.sync_all()?;
     Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn others_may_pass_its_folder_and_not_read_it() {
+        let top = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let plain = top.path().join("plain");
+        fs::create_dir(&plain).unwrap();
+        let folder = top.path().join("etcdkit");
+        let record = Record {
+            operation: "snapshot save",
+            before: Value::Null,
+            after: Value::Null,
+            equivalent: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let file = append(&folder.join("audit.jsonl"), &record).unwrap();
+        // As open as the umask lets it be, but for writing.
+        assert_eq!(mode(&folder), mode(&plain) & 0o755);
+        assert_eq!(mode(&file), 0o600);
+    }
 }

@@ -48,6 +48,8 @@ use crate::format::finding::Finding;
 pub struct Error {
     /// What the program exits with; also the kind of the error.
     pub code: ExitCode,
+    /// A narrower word for it than the code's name, for whoever counts failures by reason.
+    pub reason: Option<&'static str>,
     /// What happened, as a sentence without a full stop.
     pub message: String,
     /// What to run or do next, most useful first.
@@ -60,7 +62,8 @@ impl Error {
     /// Makes an error without hints.
     #[must_use]
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hints: Vec::new(), findings: Vec::new() }
+        let (hints, findings) = (Vec::new(), Vec::new());
+        Self { code, reason: None, message: message.into(), hints, findings }
     }
 
     /// Makes an error of kind [`ExitCode::Refused`].
@@ -91,13 +94,20 @@ impl Error {
         let failed = Self::new(code, format!("cannot {doing} {}: {error}", path.display()));
         match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                failed.hint("the disk is full; the target is as it was")
+                failed.because("disk_full").hint("the disk is full; the target is as it was")
             }
             std::io::ErrorKind::PermissionDenied => {
                 failed.hint("run this as root, or as the owner of the directory")
             }
             _ => failed,
         }
+    }
+
+    /// Sets [`Error::reason`].
+    #[must_use]
+    pub fn because(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
     }
 
     /// Adds what to run or do next.

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::disk::{self, OutFile};
-use super::{Error, stage};
+use super::{Error, ExitCode, shell_word, stage};
 
 const MARK: &str = ".etcdkit-";
 
@@ -37,12 +37,15 @@ impl NewFile {
         }
         let folder = target.parent().unwrap_or(Path::new("/"));
         if !folder.is_dir() {
-            let error = ErrorKind::NotFound.into();
-            return Err(Error::io(&error, "write into", folder));
+            return Err(no_folder(folder));
         }
         match fs::symlink_metadata(&target) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(target),
             Err(error) => Err(Error::io(&error, "look at", &target)),
+            Ok(meta) if meta.is_dir() => {
+                let message = format!("{} is a directory, and a file is made", target.display());
+                Err(Error::refused(message).hint("name a file in it"))
+            }
             Ok(_) => Err(taken(&target)),
         }
     }
@@ -160,6 +163,19 @@ impl NewFile {
         let is_dead =
             !is_there(&target) && is_there(note) && !dead(folder, &|of| of == name).is_empty();
         (is_dead && disk::remove_file(note).is_ok()).then(|| note.to_owned())
+    }
+}
+
+fn no_folder(folder: &Path) -> Error {
+    let name = folder.display();
+    match fs::metadata(folder) {
+        Ok(_) => Error::refused(format!("{name} is no directory, so that no file goes into it"))
+            .hint("choose another name"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Error::new(ExitCode::NotFound, format!("there is no directory {name}"))
+                .hint(format!("mkdir -p {}", shell_word(&name.to_string())))
+        }
+        Err(error) => Error::io(&error, "write into", folder),
     }
 }
 

@@ -10,6 +10,9 @@ const METRICS: &str = ":2381";
 impl From<live::Error> for Error {
     fn from(error: live::Error) -> Self {
         let mut made = Self::new(code(&error.cause), error.to_string());
+        let is_auth =
+            matches!(error.cause, Cause::NotAuthenticated { .. } | Cause::NotPermitted { .. });
+        made.reason = is_auth.then_some("auth");
         made.hints = hints(&error);
         made
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::ExitCode;
 use super::examine::{Examined, Level, Seal};
+use super::restore::evidence;
 use super::status;
 use crate::format::finding::Code;
 
@@ -128,6 +129,8 @@ pub fn report(examined: &Examined, verified: &Verified) -> Value {
         });
         map.insert("page_counts".into(), pages);
     }
+    let warning = evidence::warning_of_note(&examined.path, &examined.sha256);
+    map.insert("warnings".into(), json!(Vec::from_iter(warning)));
     let findings = examined.all_findings();
     map.insert("findings".into(), json!(findings.kept()));
     map.insert("findings_left_out".into(), json!(findings.left_out()));

@@ -249,6 +249,15 @@ fn linked_as_etcdutl_it_prints_etcdutls_figures_and_no_more() {
     let table = run(&sandbox, "etcdutl", &format!("{line} -w table")).expect(0, &[]);
     assert_eq!(table.stdout.lines().count(), 5, "{table}");
     run(&sandbox, "etcdctl", line).expect(0, &[]);
+    // A wrong trailer is told, though not among the figures.
+    let mut wrong = snapshot("3.6");
+    *wrong.last_mut().expect("a trailer") ^= 1;
+    sandbox.write("wrong.db", &wrong);
+    for (name, format) in [("etcdutl", "json"), ("etcdctl", "json"), ("etcdutl", "simple")] {
+        let line = format!("snapshot status wrong.db -w {format}");
+        let ran = run(&sandbox, name, &line).expect(1, &["the trailer says sha256"]);
+        assert!(ran.stderr.contains("the trailer says") && !ran.stdout.is_empty(), "{ran}");
+    }
     run(&sandbox, "etcdutl", "snapshot status nope.db").expect(1, &["Error: "]);
     run(&sandbox, "etcdutl", "snapshot status").expect(128, &["requires exactly one argument"]);
 

@@ -286,7 +286,26 @@ fn without_a_majority_it_is_refused_unless_that_is_accepted() {
     fails(&sandbox, &endpoints, "", 4, &words);
     let line = format!("snapshot save out.db --without-quorum --endpoints {endpoints}");
     sandbox.run(&line).expect(0, &["NO MAJORITY", "the furthest that answers"]);
-    assert_eq!(note(&sandbox, "out.db")["quorum"], false);
+    let told = note(&sandbox, "out.db");
+    assert_eq!((&told["quorum"], &told["member_name"]), (&false.into(), &"m2".into()));
+    // Whoever relies on the file later hears of it.
+    let short = "out.db.json: NO MAJORITY OF THE CLUSTER ANSWERED";
+    for line in [
+        "snapshot verify out.db",
+        "snapshot verify out.db --level quick",
+        "snapshot restore out.db --all-members all --dry-run",
+    ] {
+        let ran = sandbox.run(line).expect(0, &[]);
+        assert_eq!(ran.stderr.matches(short).count(), 1, "{ran}");
+        let report = sandbox.run(&format!("{line} -w json")).expect(0, &[]).json();
+        let warnings = report.get("warnings").unwrap_or(&report["files"][0]["warnings"]);
+        assert!(warnings.to_string().contains(short), "{report}");
+    }
+    // A note about another file says nothing of this one.
+    fs::copy(sandbox.path("out.db.json"), sandbox.path("other.db.json")).unwrap();
+    sandbox.write("other.db", &snapshot("3.5"));
+    let ran = sandbox.run("snapshot verify other.db").expect(0, &[]);
+    assert!(!ran.stderr.contains("MAJORITY"), "{ran}");
     assert_eq!(cluster.members[0].calls("Snapshot"), 0);
     let dead = FakeEtcd::start(member("m1")).endpoint();
     fs::remove_file(sandbox.path("audit.jsonl")).unwrap();
@@ -434,6 +453,68 @@ fn a_signal_ends_it_and_a_killed_run_is_cleaned_up_by_the_next() {
     let report = sandbox.run(&format!("{line} -w json")).expect(0, &[]).json();
     assert_eq!(report["removed"].as_array().map(Vec::len), Some(2), "{report}");
     assert_eq!(made(&sandbox).len(), 3, "{:?}", made(&sandbox));
+}
+
+#[test]
+fn a_signal_does_not_wait_for_members_that_stay_silent() {
+    for call in ["HashKV", "Range", "Status"] {
+        let fake = FakeEtcd::start(member("m1").fault(call, Fault::Silent));
+        let sandbox = Sandbox::new();
+        let endpoint = fake.endpoint();
+        let line = format!("snapshot save out.db --command-timeout 60s --endpoints {endpoint}");
+        let child = start(&sandbox, &line);
+        until("it asks", || fake.calls(call) > 0);
+        // The file is checked in the meantime.
+        sleep(Duration::from_millis(500));
+        let began = Instant::now();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        Ran::wait(&line, child).expect(130, &["interrupted"]);
+        assert!(began.elapsed() < Duration::from_secs(3), "{call}: {:?}", began.elapsed());
+        assert_eq!(made(&sandbox), [""; 0], "{call}");
+    }
+}
+
+#[test]
+fn a_place_that_no_file_can_have_is_said_with_what_to_do() {
+    let fake = FakeEtcd::start(member("m1"));
+    let sandbox = Sandbox::new();
+    sandbox.mkdir("folder");
+    sandbox.write("file", b"x");
+    for (name, code, words) in [
+        ("no/such/out.db", 9, ["there is no directory", "mkdir -p "]),
+        ("folder", 7, ["folder is a directory", "name a file in it"]),
+        ("file/out.db", 7, ["file is no directory", "another name"]),
+    ] {
+        let line = format!("snapshot save {name} --endpoints {}", fake.endpoint());
+        sandbox.run(&line).expect(code, &words);
+    }
+    assert_eq!(fake.log().len(), 0);
+}
+
+#[test]
+fn a_save_that_fails_is_counted_under_its_reason() {
+    let none = Member::new("m1").fault("Range", refusals::NO_LEADER);
+    let mut cases = vec![(none, "unreachable")];
+    cases.push((member("m1").fault("Range", refusals::DENIED), "auth"));
+    cases.push((member("m1").snapshot_fault(SnapshotFault::WrongTrailer), "damage"));
+    let mut large = member("m1");
+    large.db_size = i64::MAX / 2;
+    cases.push((large, "disk_full"));
+    for (member, reason) in cases {
+        let fake = FakeEtcd::start(member);
+        let sandbox = Sandbox::new();
+        let flags = "--metrics-file tmp/etcd.prom --command-timeout 500ms";
+        let line = format!("snapshot save out.db {flags} --endpoints {}", fake.endpoint());
+        let ran = sandbox.run(&line);
+        assert_ne!(ran.code, 0, "{ran}");
+        let figures = fs::read_to_string(sandbox.path("tmp/etcd.prom")).unwrap();
+        for line in [
+            format!("etcdkit_backup_failures_total{{reason=\"{reason}\"}} 1"),
+            "etcdkit_backup_last_success_timestamp_seconds 0".to_owned(),
+        ] {
+            assert!(figures.lines().any(|have| have == line), "{line}\n{figures}{ran}");
+        }
+    }
 }
 
 #[test]
@@ -641,7 +722,7 @@ fn it_works_as_cron_runs_it() {
         member.faults.insert("HashKV".into(), slow);
     });
     let line = format!("snapshot save c.db --endpoints {} -q", fake.endpoint());
-    sandbox.run(&line).expect(0, &["keys as 1 members"]);
+    sandbox.run(&line).expect(0, &["keys as 1 member hashes them"]);
     fake.set(|member| {
         member.faults.insert("HashKV".into(), refusals::TOO_MANY.into());
     });

@@ -311,7 +311,7 @@ fn several_members_get_one_command_a_host_and_the_commands_agree() {
         member(2, "m2", "http://127.0.0.2:2380"),
         member(3, "m3", "http://127.0.0.3:2380"),
     ];
-    for rows in [plain(), Rows::read(&kubernetes())] {
+    for (rows, is_bumped) in [(plain(), false), (Rows::read(&kubernetes()), true)] {
         let sandbox = Sandbox::with(&rows.members(&members).snapshot());
         let ran = sandbox.run(&format!("{RESTORE} -w json")).expect(7, &[]);
         let hints = text(&ran.error()["hint"]).to_owned();
@@ -328,7 +328,18 @@ fn several_members_get_one_command_a_host_and_the_commands_agree() {
         }
         // One cluster: the same ids and the same rows, to the byte, on every host.
         assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
-        assert!(seen[0].0[3]["new"].as_i64().unwrap() > 1_000_000_000);
+        let (old, new) = revisions(&json!({ "revision": seen[0].0[3] }));
+        assert_eq!(new > 1_000_000_000, is_bumped);
+        assert!(is_bumped || new == old);
+        // All of them at once decide the same.
+        let start = "all of them at once, here: etcdkit ";
+        let command = hints.lines().find_map(|line| line.strip_prefix(start)).unwrap();
+        let command = command.replace("DIR", "all");
+        let report = sandbox.run(&format!("{command} -w json")).expect(0, &[]).json();
+        assert_eq!(revisions(&report), (old, new));
+        let again = sandbox.run("snapshot restore s.db --all-members all");
+        let again = again.expect(7, &["choose a --all-members that does not exist yet"]);
+        assert!(!again.stderr.contains("data-dir"), "{again}");
     }
 }
 

@@ -48,29 +48,52 @@ fn sidecar_path(snapshot: &Path) -> PathBuf {
     name.into()
 }
 
+/// Why there is no note to use.
+struct NoNote {
+    why: String,
+    is_there: bool,
+}
+
+fn read_note(path: &Path) -> Result<Sidecar, NoNote> {
+    let regular = std::fs::metadata(path).map(|meta| meta.is_file());
+    if !matches!(regular, Ok(true)) {
+        return Err(NoNote { why: "no such note".into(), is_there: regular.is_ok() });
+    }
+    let unusable = |why: String| NoNote { why, is_there: true };
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(SIDECAR_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(|error| unusable(error.to_string()))?;
+    Sidecar::decode(&bytes).map_err(unusable)
+}
+
+/// Says what the note beside a snapshot warns of, where it is about this very file.
+pub(crate) fn warning_of_note(snapshot: &Path, sha256: &str) -> Option<String> {
+    let path = sidecar_path(snapshot);
+    let note = read_note(&path).ok()?;
+    let is_short = note.quorum == Some(false) && note.sha256.eq_ignore_ascii_case(sha256);
+    is_short.then(|| {
+        format!(
+            "{}: NO MAJORITY OF THE CLUSTER ANSWERED when this was saved: writes that were \
+             acknowledged may be missing from it",
+            path.display()
+        )
+    })
+}
+
 fn beside(snapshot: &Path, examined: &Examined, warnings: &mut Vec<String>) -> Evidence {
     let path = sidecar_path(snapshot);
     let source = path.display().to_string();
-    let mut none = |note: String, warn: bool| {
-        if warn {
-            warnings.push(format!("{}: {note}; not used", path.display()));
-        }
-        Evidence { source: source.clone(), revision: None, note: Some(note) }
-    };
-    let regular = std::fs::metadata(&path).map(|meta| meta.is_file());
-    if !matches!(regular, Ok(true)) {
-        return none("no such note".into(), regular.is_ok());
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(&path)
-        .and_then(|file| file.take(SIDECAR_BYTES_MAX).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        return none(error.to_string(), true);
-    }
-    let sidecar = match Sidecar::decode(&bytes) {
+    let sidecar = match read_note(&path) {
         Ok(sidecar) => sidecar,
-        Err(what) => return none(what, true),
+        Err(NoNote { why, is_there }) => {
+            if is_there {
+                warnings.push(format!("{}: {why}; not used", path.display()));
+            }
+            return Evidence { source, revision: None, note: Some(why) };
+        }
     };
+    warnings.extend(warning_of_note(snapshot, &examined.sha256));
     // A note for another file still tells what the cluster had reached, and higher is safer.
     let note = (!sidecar.sha256.eq_ignore_ascii_case(&examined.sha256)).then(|| {
         let note = "the note is about a file with another sha256";

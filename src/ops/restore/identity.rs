@@ -233,6 +233,9 @@ pub fn per_host(
             if who != INSIDE {
                 all.extend(["--initial-cluster".into(), initial_cluster.clone()]);
             }
+            // What is decided of the revision, and what was allowed, stands behind the token.
+            let token = command.iter().position(|word| word == "--initial-cluster-token");
+            all.extend(token.iter().flat_map(|at| command.iter().skip(at + 2).cloned()));
             error = error.hint(format!("all of them at once, here: {}", shell_line(&all)));
         }
         error = error.hint(format!("on the host of {name}: {}", shell_line(&command)));

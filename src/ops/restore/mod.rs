@@ -158,8 +158,11 @@ struct Early {
 
 impl Early {
     fn look(options: &Options) -> Result<Self, Error> {
-        let target = Target::inspect(&options.data_dir, options.force)?;
-        let target = if options.identity.all { target.as_whole()? } else { target };
+        let target = Target::inspect(&options.data_dir, options.force);
+        let target = match options.identity.all {
+            true => target.map_err(of_all_members)?.as_whole()?,
+            false => target?,
+        };
         let wal_dir = wal_dir(options, &target)?;
         check_audit_log(options, &target)?;
         let manifest = options.manifest.as_deref().map(read_manifest).transpose()?;
@@ -204,15 +207,8 @@ fn plan(
         is_kubernetes: rows.is_kubernetes,
     };
     let known = evidence::collect(options, &examined, &mut warnings, progress)?;
-    let bump = bump::decide(&options.revision, inside, known.clone())?;
-    // Hosts that are restored one by one must all be bumped by the same number.
-    let shared = if bump.bump > 0 || options.revision.no_bump {
-        bump.clone()
-    } else {
-        let marked = bump::Wanted { mark_compacted: true, ..options.revision.clone() };
-        bump::decide(&marked, inside, known)?
-    };
-    let commands = |host: &Host<'_>| command_of(options, host, &shared);
+    let bump = bump::decide(&options.revision, inside, known)?;
+    let commands = |host: &Host<'_>| command_of(options, host, &bump);
     let identity =
         identity::decide(&options.identity, manifest.as_ref(), &rows.members, &commands)?;
     let revision = &options.revision;
@@ -246,6 +242,17 @@ fn plan(
     let copies = u64::try_from(plan.identity.locals().len()).unwrap_or(u64::MAX);
     check_space(&plan.target, plan.examined.size_bytes.saturating_mul(copies.saturating_sub(1)))?;
     Ok(plan)
+}
+
+/// Names the flag that was given where all members are restored.
+fn of_all_members(mut error: Error) -> Error {
+    for text in error.hints.iter_mut().chain([&mut error.message]) {
+        *text = text.replace("--data-dir", "--all-members");
+        if let Some(rest) = text.strip_prefix("data-dir ") {
+            *text = rest.to_owned();
+        }
+    }
+    error
 }
 
 /// Keeps the record out of the snapshot and out of what is being made.
@@ -470,7 +477,8 @@ fn command_of(options: &Options, host: &Host<'_>, bump: &Bump) -> Vec<String> {
     flag("initial-cluster", host.initial_cluster);
     flag("initial-advertise-peer-urls", host.peer_urls);
     flag("initial-cluster-token", host.token);
-    if options.revision.no_bump {
+    // Hosts that are restored one by one are told what all of them at once would decide.
+    if bump.bump == 0 {
         words.push("--no-bump".into());
     } else {
         flag("bump-revision", &bump.bump.to_string());

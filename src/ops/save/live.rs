@@ -13,6 +13,7 @@
 use std::fs::File as DiskFile;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -31,6 +32,7 @@ use crate::format::finding::Severity;
 use crate::format::sidecar::{self, Sidecar};
 use crate::format::u64_of;
 use crate::live::{Answers, Cause, Cluster, HashKv, Limits, Settings};
+use crate::ops::cluster::attend;
 use crate::ops::digest::TRAILER_BYTES;
 use crate::ops::disk::{self, OutFile};
 use crate::ops::examine::{Examined, examine_written};
@@ -260,7 +262,7 @@ impl Place {
             "{folder} has {free} bytes free, and the snapshot needs {needed}; nothing was \
                      saved"
         );
-        let error = Error::new(ExitCode::Failed, message);
+        let error = Error::new(ExitCode::Failed, message).because("disk_full");
         match self {
             Self::Spooled { .. } => error
                 .hint("set TMPDIR to a folder with more room")
@@ -313,7 +315,7 @@ struct Run {
 #[derive(Clone, Copy)]
 struct Job<'a> {
     options: &'a Options,
-    cluster: &'a Cluster,
+    cluster: &'a Arc<Cluster>,
     place: &'a Place,
     needed: i64,
     /// Who is asked what the keys hash to: who answered, and is not known to be corrupt.
@@ -326,17 +328,21 @@ impl Run {
     fn save(&mut self, options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
         let place = Place::check(options)?;
         let end = self.began + options.timeout;
-        let mut cluster = Cluster::open(options.settings.clone())?;
         progress.step("choose", 0);
-        if options.whole_cluster {
-            cluster.discover()?;
-        }
         let wanted = Wanted {
             min_revision: options.min_revision,
             without_quorum: options.without_quorum,
             accept_corrupt: options.accept_corrupt,
         };
-        let mut choice = pick::pick(&cluster, wanted)?;
+        let (settings, whole_cluster) = (options.settings.clone(), options.whole_cluster);
+        let (cluster, mut choice) = attend(progress, move || {
+            let mut cluster = Cluster::open(settings)?;
+            if whole_cluster {
+                cluster.discover()?;
+            }
+            let choice = pick::pick(&cluster, wanted)?;
+            Ok((Arc::new(cluster), choice))
+        })?;
         self.highest = choice.highest;
         let db_size = choice.candidates.first().map_or(0, |first| first.status.db_size);
         // It may grow until it is sent.
@@ -591,10 +597,17 @@ impl Job<'_> {
         target: &Path,
     ) -> Result<(Examined, Answers<HashKv>), Error> {
         let limit = proof::limit(received.body_bytes, self.cluster.settings().command_timeout);
-        let ask = || -> Option<(i64, Answers<HashKv>)> {
-            let source = out.file().try_clone().and_then(Source::from_file).ok()?;
-            let revision = proof::revision_of(&File::from_source(source).ok()?).ok()?;
-            Some((revision, proof::ask(self.cluster, self.asked, revision, limit)))
+        // Whoever is told to stop does not wait for members that hash.
+        let ask = || -> Result<Option<(i64, Answers<HashKv>)>, Error> {
+            let revision_of = || {
+                let source = out.file().try_clone().and_then(Source::from_file).ok()?;
+                proof::revision_of(&File::from_source(source).ok()?).ok()
+            };
+            let Some(revision) = revision_of() else { return Ok(None) };
+            let (cluster, asked) = (Arc::clone(self.cluster), self.asked.to_vec());
+            attend(self.progress, move || {
+                Ok(Some((revision, proof::ask(&cluster, &asked, revision, limit))))
+            })
         };
         let is_kept = matches!(self.place, Place::File { .. });
         std::thread::scope(|scope| {
@@ -609,7 +622,7 @@ impl Job<'_> {
                     asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 }
                 Some(Err(_)) => ask(),
-            };
+            }?;
             let revision = examined.rows.as_ref().map(|rows| rows.current_revision);
             let answers = match asked {
                 Some((asked, answers)) if revision == Some(asked) => answers,
@@ -724,8 +737,16 @@ fn describe(
 ) -> Report {
     let status = &candidate.status;
     let id = status.header.member_id;
-    // A list of members needs a majority, and a name is worth no wait.
-    let members = choice.quorum.then(|| job.cluster.members().ok()).flatten();
+    // Without a majority only those who answered are asked: a name is worth no wait.
+    let members = match choice.quorum {
+        true => job.cluster.members(),
+        false => {
+            let endpoints = vec![candidate.endpoint.clone()];
+            Cluster::open(Settings { endpoints, ..job.options.settings.clone() })
+                .and_then(|own| own.members())
+        }
+    };
+    let members = members.ok();
     let name = members.and_then(|members| {
         members.members.into_iter().find(|member| member.id == id).map(|member| member.name)
     });

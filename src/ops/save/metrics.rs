@@ -15,15 +15,21 @@ use std::path::Path;
 use super::Step;
 use super::live::Report;
 use crate::bolt::Source;
-use crate::ops::{Error, clock, disk};
+use crate::ops::{Error, ExitCode, clock, disk};
 
 /// Longest old file that is read, in bytes.
 const OLD_BYTES_MAX: usize = 64 << 10;
 const FAILURES: &str = "etcdkit_backup_failures_total";
+const DURATION: &str = "etcdkit_backup_duration_seconds";
+const LAST_RUN: &str = "etcdkit_backup_last_run_timestamp_seconds";
+const LAST_SUCCESS: &str = "etcdkit_backup_last_run_success";
 
 /// Figures that outlive a run, with their meaning.
 const KEPT: [(&str, &str); 4] = [
-    ("etcdkit_backup_last_success_timestamp_seconds", "When the last good snapshot was saved."),
+    (
+        "etcdkit_backup_last_success_timestamp_seconds",
+        "When the last good snapshot was saved, 0 before the first.",
+    ),
     ("etcdkit_backup_last_revision", "Revision of the last good snapshot."),
     ("etcdkit_backup_last_size_bytes", "Size of the last good snapshot."),
     (
@@ -79,7 +85,7 @@ fn parse(text: &str) -> Figures {
         let reason = reason.and_then(|rest| rest.strip_suffix("\"}"));
         let is_word = |word: &str| {
             (1..=20).contains(&word.len())
-                && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+                && word.bytes().all(|b| b.is_ascii_lowercase() || b"-_".contains(&b))
         };
         KEPT.iter().any(|(kept, _)| *kept == name) || reason.is_some_and(is_word)
     };
@@ -101,6 +107,8 @@ fn text(old: &Figures, run: Run<'_>, now: u64) -> String {
         }
     };
     let [success, revision, size, highest] = KEPT.map(|(name, _)| name);
+    // A rule about its age fires also where there was none yet.
+    set(success, Some(old.get(success).copied().unwrap_or(0)));
     set(highest, u64::try_from(run.highest).ok().filter(|revision| *revision > 0));
     if let Ok(report) = run.outcome {
         set(success, Some(now));
@@ -108,7 +116,7 @@ fn text(old: &Figures, run: Run<'_>, now: u64) -> String {
         set(size, report.size_bytes);
     }
     if let Err(error) = run.outcome {
-        let count = kept.entry(format!("{FAILURES}{{reason=\"{}\"}}", error.code.name()));
+        let count = kept.entry(format!("{FAILURES}{{reason=\"{}\"}}", reason(error)));
         let count = count.or_default();
         *count = count.saturating_add(1);
     }
@@ -126,7 +134,7 @@ fn text(old: &Figures, run: Run<'_>, now: u64) -> String {
             let _ = writeln!(out, "{name} {value}");
         }
     }
-    let phase = "etcdkit_backup_duration_seconds";
+    let phase = DURATION;
     if !run.steps.is_empty() {
         head(&mut out, phase, "Duration of each phase of the last run.", "gauge");
         for step in run.steps {
@@ -134,13 +142,18 @@ fn text(old: &Figures, run: Run<'_>, now: u64) -> String {
             let _ = writeln!(out, "{phase}{{phase=\"{}\"}} {s}.{ms:03}", step.step);
         }
     }
-    let last = "etcdkit_backup_last_run_timestamp_seconds";
+    let last = LAST_RUN;
     head(&mut out, last, "When the last run ended.", "gauge");
     let _ = writeln!(out, "{last} {now}");
-    let ok = "etcdkit_backup_last_run_success";
+    let ok = LAST_SUCCESS;
     head(&mut out, ok, "Whether the last run saved a good snapshot.", "gauge");
     let _ = writeln!(out, "{ok} {}", u8::from(run.outcome.is_ok()));
     out
+}
+
+/// Returns the word by which a failure is counted: the code's name where none is narrower.
+fn reason(error: &Error) -> &'static str {
+    error.reason.filter(|_| error.code != ExitCode::Damage).unwrap_or(error.code.name())
 }
 
 fn head(out: &mut String, name: &str, help: &str, kind: &str) {
@@ -150,7 +163,6 @@ fn head(out: &mut String, name: &str, help: &str, kind: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::ExitCode;
 
     #[test]
     fn a_failure_keeps_what_was_and_counts() {
@@ -182,6 +194,59 @@ mod tests {
         }
         let again = text(&parse(&first), run, 1_800_000_001);
         assert!(again.contains("failures_total{reason=\"unreachable\"} 6\n"), "{again}");
+    }
+
+    #[test]
+    fn before_the_first_success_there_is_an_age_to_alert_on() {
+        let full = Error::new(ExitCode::Failed, "x").because("disk_full");
+        let run = Run { outcome: Err(&full), steps: &[], highest: 0 };
+        let mut have = String::new();
+        for count in 1..3 {
+            have = text(&parse(&have), run, 1_800_000_000);
+            let lines = [
+                "etcdkit_backup_last_success_timestamp_seconds 0".to_owned(),
+                format!("etcdkit_backup_failures_total{{reason=\"disk_full\"}} {count}"),
+            ];
+            for line in lines {
+                assert!(have.lines().any(|have| have == line), "{line}\n{have}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_document_names_every_figure_and_reason_and_no_other() {
+        let document = include_str!("../../../docs/METRICS.md");
+        let rows = |heading: &str| -> Vec<[String; 3]> {
+            let section = document.split("\n## ").find(|section| section.starts_with(heading));
+            let rows = section.unwrap().lines().filter(|line| line.starts_with("| `"));
+            let cell = |row: &str, at| row.split(" | ").nth(at).unwrap_or_default().to_owned();
+            let word = |row: &str, at| cell(row, at).trim_matches(['|', ' ', '`']).to_owned();
+            rows.map(|row| [0, 1, 2].map(|at| word(row, at))).collect()
+        };
+        let mut told: Vec<(String, String)> =
+            rows("Figures").into_iter().map(|[name, kind, _]| (name, kind)).collect();
+        told.sort();
+        let error = Error::new(ExitCode::Unreachable, "x");
+        let steps = [Step { step: "choose", ms: 1 }];
+        let run = Run { outcome: Err(&error), steps: &steps, highest: 9 };
+        let kept: Figures = KEPT.iter().map(|(name, _)| ((*name).to_owned(), 1)).collect();
+        let written = text(&kept, run, 1);
+        let types = written.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut all: Vec<(String, String)> = types
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, kind)| (name.to_owned(), kind.to_owned()))
+            .collect();
+        all.sort();
+        assert_eq!(told, all);
+
+        let mut told: Vec<String> =
+            rows("Reasons").into_iter().map(|[reason, ..]| reason).collect();
+        told.sort();
+        let is_ours = |(number, ..): &&(u8, &str, &str)| ![0, 3, 10, 11].contains(number);
+        let codes = ExitCode::ALL.iter().filter(is_ours).map(|(_, name, _)| *name);
+        let mut all: Vec<&str> = codes.chain(["auth", "disk_full"]).collect();
+        all.sort_unstable();
+        assert_eq!(told, all);
     }
 
     #[test]

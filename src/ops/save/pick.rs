@@ -182,6 +182,7 @@ fn check_access(cluster: &Cluster) -> Result<(), Error> {
     };
     let message = format!("{who} may not save a snapshot: that needs the role root{has}");
     Err(Error::new(ExitCode::Tls, message)
+        .because("auth")
         .hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
 }
 
