@@ -179,6 +179,9 @@ impl Report {
 /// # Errors
 /// Every refusal and failure; there is no new file then.
 pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
+    if let Some(path) = &options.metrics_file {
+        check_metrics(path, options)?;
+    }
     let mut run = Run { steps: Vec::new(), highest: 0, began: Instant::now() };
     let mut outcome = run.save(options, progress);
     if let Some(path) = options.metrics_file.as_deref().filter(|_| !options.dry_run) {
@@ -193,6 +196,20 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
         }
     }
     outcome
+}
+
+/// Keeps the figures from taking the place of anything else.
+fn check_metrics(path: &Path, options: &Options) -> Result<(), Error> {
+    let mut made = vec![options.audit_log.clone()];
+    if let Output::File(pattern) = &options.output {
+        let target = retention::expand(pattern, &clock::compact())?;
+        made.extend([note_path(&target), target]);
+    }
+    let made: Vec<&Path> = made.iter().map(PathBuf::as_path).collect();
+    metrics::check(path, &made).map_err(|error| {
+        Error::usage(format!("--metrics-file {}: {error}; nothing was saved", path.display()))
+            .hint("name a file of its own, whose name ends in .prom")
+    })
 }
 
 /// Counts a save that could not even begin, in the file for node_exporter.

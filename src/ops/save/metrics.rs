@@ -19,6 +19,8 @@ use crate::ops::{Error, ExitCode, clock, disk};
 
 /// Longest old file that is read, in bytes.
 const OLD_BYTES_MAX: usize = 64 << 10;
+/// What every file of ours begins with.
+const OURS: &[u8] = b"# HELP etcdkit_";
 const FAILURES: &str = "etcdkit_backup_failures_total";
 const DURATION: &str = "etcdkit_backup_duration_seconds";
 const LAST_RUN: &str = "etcdkit_backup_last_run_timestamp_seconds";
@@ -47,11 +49,42 @@ pub(super) struct Run<'a> {
     pub(super) highest: i64,
 }
 
+/// Says why the file must be left alone: it is something else than figures of a run before, or
+/// one of the files that the run makes.
+///
+/// # Errors
+/// What it is.
+pub(super) fn check(path: &Path, made: &[&Path]) -> io::Result<()> {
+    let other = |what: &str| Err(io::Error::new(io::ErrorKind::AlreadyExists, what.to_owned()));
+    let place = |path: &Path| {
+        let full = std::path::absolute(path).ok()?;
+        let folder = fs::canonicalize(full.parent()?).ok()?;
+        Some(folder.join(full.file_name()?))
+    };
+    if place(path).is_some_and(|here| made.iter().any(|made| place(made) == Some(here.clone()))) {
+        return other("it is another file of this run");
+    }
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(meta) if !meta.is_file() => other("it is no regular file, and is left alone"),
+        Ok(meta) if meta.len() == 0 => Ok(()),
+        Ok(_) => {
+            let start = Source::open(path).and_then(|file| file.read_up_to(0, OURS.len()))?;
+            match start == OURS {
+                true => Ok(()),
+                false => other("it holds something else, and is left alone"),
+            }
+        }
+    }
+}
+
 /// Replaces the file.
 ///
 /// # Errors
-/// The disk.
+/// The disk, or a file that holds something else.
 pub(super) fn write(path: &Path, run: Run<'_>) -> io::Result<()> {
+    check(path, &[])?;
     let text = text(&read_old(path), run, clock::unix_ms() / 1000);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -63,9 +96,6 @@ pub(super) fn write(path: &Path, run: Run<'_>) -> io::Result<()> {
     made.as_file().set_permissions(Permissions::from_mode(0o644))?;
     made.as_file().sync_all()?;
     let temporary = made.into_temp_path();
-    if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir()) {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
     disk::rename_over(&temporary, path)?;
     let _ = temporary.keep();
     Ok(())
@@ -250,21 +280,32 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_replaced_whatever_it_was() {
+    fn only_a_file_of_ours_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("backup.prom");
+        let at = |name: &str| folder.path().join(name);
+        let path = at("backup.prom");
         let error = Error::new(ExitCode::Refused, "x");
         let run = Run { outcome: Err(&error), steps: &[], highest: 0 };
-        fs::write(&path, [0xff; 200_000]).unwrap();
+        fs::write(&path, b"").unwrap();
         write(&path, run).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
         write(&path, run).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("reason=\"refused\"} 2\n"), "{text}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        let taken = folder.path().join("taken");
-        fs::create_dir(&taken).unwrap();
-        assert!(write(&taken, run).is_err());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+
+        fs::write(at("good.db"), b"a backup").unwrap();
+        std::os::unix::fs::symlink("backup.prom", at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        for name in ["good.db", "link", "folder"] {
+            assert!(check(&at(name), &[]).is_err() && write(&at(name), run).is_err(), "{name}");
+        }
+        assert!(write(Path::new("/dev/null"), run).is_err());
+        assert_eq!(fs::read(at("good.db")).unwrap(), b"a backup");
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+        let (dotted, other) = (at("folder/../backup.prom"), at("other.prom"));
+        assert!(check(&path, &[&dotted]).is_err());
+        check(&path, &[&other]).unwrap();
     }
 }
