@@ -49,6 +49,21 @@ pub(super) struct Own {
 }
 
 impl Facts {
+    /// Tells whether its time has come and is not over.
+    pub(super) fn is_in_time(&self) -> bool {
+        (self.not_before..=self.not_after).contains(&now())
+    }
+
+    /// Says its dates in words.
+    pub(super) fn dates(&self) -> String {
+        format!(
+            "{} is valid from {} to {}",
+            self.subject,
+            date(self.not_before),
+            date(self.not_after)
+        )
+    }
+
     pub(super) fn read(der: &[u8]) -> Option<Self> {
         let (_, read) = X509Certificate::from_der(der).ok()?;
         let mut facts = Self {

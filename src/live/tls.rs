@@ -163,7 +163,14 @@ fn anchors(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     for certificate in &all {
         roots.add(certificate.clone()).map_err(|error| unusable(file, error))?;
     }
-    Ok(all)
+    // webpki takes the authorities of its caller without a look at their dates.
+    let facts: Vec<Facts> = all.iter().filter_map(|one| Facts::read(one)).collect();
+    if let (Some(first), true) = (facts.first(), !facts.iter().any(Facts::is_in_time)) {
+        let what = format!("no authority in it is valid today: {}", first.dates());
+        return Err(unusable(file, what));
+    }
+    let is_in_time = |one: &CertificateDer<'_>| Facts::read(one).is_none_or(|one| one.is_in_time());
+    Ok(all.into_iter().filter(is_in_time).collect())
 }
 
 fn identity(

@@ -229,6 +229,18 @@ fn certificates_of_either_side() {
     let mut alone = over_tls(&fake.endpoint(), &certs, None);
     alone.tls.cacert = Some(own.cert);
     ask(alone).unwrap();
+    // An authority whose time is over is none; beside one that is in time it does no harm.
+    let over = certs.issue("over", &Issue::server().self_signed().expired());
+    let mut late =
+        over_tls(&endpoint, &certs, Some(&certs.issue("in-time", &Issue::client("root"))));
+    late.tls.cacert = Some(over.cert.clone());
+    match Cluster::open(late.clone()).err().map(|error| error.cause) {
+        Some(Cause::Material { what, .. }) => assert!(what.contains("valid today"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    let both = [std::fs::read(&over.cert).unwrap(), std::fs::read(certs.ca()).unwrap()].concat();
+    std::fs::write(&over.cert, both).unwrap();
+    ask(late).unwrap();
     let plain = endpoint.replace("https://", "http://");
     assert_eq!(fails(settings(&plain), 5, &["speaks TLS"]), Cause::WantsTls);
     let fake = FakeEtcd::start(Member::new("m1"));

@@ -412,14 +412,18 @@ fn alarms(view: &View, remarks: &mut Remarks) {
     }
     let full = of("NOSPACE");
     if !full.is_empty() {
-        let message =
-            format!("NOSPACE alarm of {}: every write is refused, deletes too", full.join(", "));
-        remarks.critical("nospace", message, reclaim(view));
+        let message = format!(
+            "NOSPACE alarm of {}: puts and leases are refused; reads and plain deletes still go",
+            full.join(", ")
+        );
+        remarks.critical("nospace", message, reclaim(view, corrupt.is_empty()));
     }
     let untyped = of("NONE");
     if !untyped.is_empty() {
         let message = format!("an alarm without a type is raised, of {}", untyped.join(", "));
-        remarks.warning("alarm", message, vec![view.ctl(&["alarm", "disarm"])]);
+        // etcdctl's disarm takes every alarm away, that of damaged data too.
+        let next = corrupt.is_empty().then(|| view.ctl(&["alarm", "disarm"]));
+        remarks.warning("alarm", message, next.into_iter().collect());
     }
 }
 
@@ -431,10 +435,17 @@ fn compaction(view: &View) -> String {
 }
 
 /// The commands that get writes back: compact, defragment one by one with the leader last, disarm.
-fn reclaim(view: &View) -> Vec<String> {
+///
+/// etcdctl's disarm takes every alarm away, so it is not told to anybody whose data differs.
+fn reclaim(view: &View, may_disarm: bool) -> Vec<String> {
     let mut next = vec![compaction(view)];
     next.extend(defrags(view, |_| true));
-    next.push(view.ctl(&["alarm", "disarm"]));
+    next.push(match may_disarm {
+        true => view.ctl(&["alarm", "disarm"]),
+        false => {
+            "then mend the CORRUPT alarm: a disarm now would take it away with the other".into()
+        }
+    });
     next
 }
 
@@ -464,7 +475,7 @@ fn space(view: &View, remarks: &mut Remarks) {
         let label = member.label();
         let free = member.reclaimable.unwrap_or(0);
         let message = format!(
-            "{label} uses {used} % of its quota of {}; at 100 % every write is refused, and {} of \
+            "{label} uses {used} % of its quota of {}; at 100 % puts are refused, and {} of \
              the file are free to give back",
             size(quota),
             size(free)
