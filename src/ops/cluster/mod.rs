@@ -282,7 +282,7 @@ impl Observer {
 /// # Errors
 ///
 /// The work's own, and an interruption.
-fn attend<T: Send + 'static>(
+pub(super) fn attend<T: Send + 'static>(
     progress: &dyn Progress,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
