@@ -164,7 +164,8 @@ mod live {
         /// Use a member although it has a CORRUPT alarm
         #[arg(long, conflicts_with = "from_data_dir")]
         accept_corrupt: bool,
-        /// Do not ask the members what their keys hash to
+        /// Do not ask the members what their keys hash to: one after the other, the leader last;
+        /// writes wait for each while it hashes, seconds for a database of a gigabyte
         #[arg(long, conflicts_with = "from_data_dir")]
         no_hashkv: bool,
         /// To -: keep nothing on disk; the trailer is checked, pages and records are not
@@ -291,7 +292,7 @@ mod live {
     fn hashkv(report: &Report) -> String {
         let proof = &report.hashkv;
         match proof.verdict {
-            "equal" if proof.members.len() == 1 => "keys as 1 member hashes them".into(),
+            "equal" if proof.members.len() == 1 => "keys compared with this member alone".into(),
             "equal" => format!("keys as {} members hash them", proof.members.len()),
             "not_comparable" => "members compacted meanwhile, so keys were not compared".into(),
             "no_answer" => "no member told a hash of its keys".into(),

@@ -58,7 +58,7 @@ impl Settings {
         if tls.required {
             flags.push("--insecure-transport=false".into());
         }
-        flags.extend(self.user.as_ref().map(|user| format!("--user={}", user.name)));
+        flags.extend(self.user.as_ref().map(|user| format!("--user={}", user.shown())));
         flags
     }
 }

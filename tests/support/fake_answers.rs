@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,7 @@ use tonic::metadata::MetadataMap;
 use tonic_prost::ProstCodec;
 
 use super::{
-    CORRUPT, Fault, Grant, Listed, Member, NOSPACE, Refusal, Shared, SnapshotFault, listed,
-    refusals,
+    Fault, Grant, Listed, Member, NOSPACE, Refusal, Shared, SnapshotFault, listed, refusals,
 };
 
 /// What etcd sends as one piece of a snapshot, in bytes.
@@ -31,10 +30,22 @@ const PIECE: usize = 32 * 1024;
 /// How long what was sent has to reach the kernel before a connection is cut.
 const FLUSH: Duration = Duration::from_millis(100);
 
+/// Counts what happens in all fakes, so that it is known what was at the same time.
+static TICKS: AtomicUsize = AtomicUsize::new(0);
+
 type Incoming = http::Request<hyper::body::Incoming>;
 type Outgoing = http::Response<tonic::body::Body>;
 
 pub(super) async fn answer(shared: Arc<Shared>, request: Incoming) -> Outgoing {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let tick = || TICKS.fetch_add(1, Ordering::SeqCst);
+    let began = tick();
+    let answer = answer_one(Arc::clone(&shared), request).await;
+    shared.spans.lock().expect("the spans").push((method, began, tick()));
+    answer
+}
+
+async fn answer_one(shared: Arc<Shared>, request: Incoming) -> Outgoing {
     let path = request.uri().path().to_owned();
     let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
     shared.calls.lock().expect("the calls").push(method.to_owned());
@@ -227,9 +238,6 @@ fn range(
     require_read(member, metadata, &request)?;
     if !request.serializable {
         linearizable(member)?;
-    }
-    if member.alarms.iter().any(|(_, kind)| *kind == CORRUPT) {
-        return refuse(refusals::CORRUPT);
     }
     if request.revision > member.revision {
         return refuse(refusals::FUTURE);

@@ -66,7 +66,6 @@ pub(crate) mod refusals {
     /// What goes through the raft log, questions for alarms and users among it, waits otherwise.
     pub(crate) const NOT_PROPOSED: Refusal = (Code::DeadlineExceeded, "context deadline exceeded");
     pub(crate) const STOPPED: Refusal = (Code::Unavailable, "etcdserver: server stopped");
-    pub(crate) const CORRUPT: Refusal = (Code::DataLoss, "etcdserver: corrupt cluster");
     pub(crate) const LEARNER: Refusal =
         (Code::FailedPrecondition, "etcdserver: rpc not supported for learner");
     pub(crate) const TOO_MANY: Refusal = (Code::ResourceExhausted, "etcdserver: too many requests");
@@ -348,6 +347,7 @@ struct Running {
 struct Shared {
     member: Mutex<Member>,
     calls: Mutex<Vec<String>>,
+    spans: Mutex<Vec<(String, usize, usize)>>,
     snapshots: AtomicUsize,
     /// A new number drops every connection.
     cut: watch::Sender<u64>,
@@ -374,6 +374,7 @@ impl FakeEtcd {
         let shared = Arc::new(Shared {
             member: Mutex::new(member),
             calls: Mutex::new(Vec::new()),
+            spans: Mutex::new(Vec::new()),
             snapshots: AtomicUsize::new(0),
             cut: watch::channel(0).0,
         });
@@ -437,6 +438,13 @@ impl FakeEtcd {
     /// Every call in order, by the method's name.
     pub(crate) fn log(&self) -> Vec<String> {
         self.shared.calls.lock().expect("the calls").clone()
+    }
+
+    /// When the last call of a method began and was answered, on a clock that all fakes share.
+    pub(crate) fn last_span(&self, method: &str) -> (usize, usize) {
+        let spans = self.shared.spans.lock().expect("the spans");
+        let last = spans.iter().rev().find(|(name, ..)| name == method);
+        last.map(|(_, began, ended)| (*began, *ended)).expect("a call")
     }
 
     /// How many snapshots are being sent now: read transactions that a real server would hold.

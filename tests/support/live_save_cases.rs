@@ -143,7 +143,7 @@ fn a_follower_is_saved_whole_and_its_note_says_from_where() {
     // One endpoint is the one that is used, whatever it is.
     let leader = cluster.members[0].endpoint();
     let line = format!("snapshot save leader.db --endpoints {leader}");
-    sandbox.run(&line).expect(0, &["leader m1", "only endpoint"]);
+    sandbox.run(&line).expect(0, &["leader m1", "only member"]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn another_member_is_asked_when_one_fails() {
     for (at, fault) in faults.into_iter().enumerate() {
         cluster.members[1].set(|member| member.snapshot_fault = Some(fault));
         let endpoints = cluster.endpoints();
-        let line = format!("snapshot save {at}.db --idle-timeout 300ms --endpoints {endpoints}");
+        let line = format!("snapshot save {at}.db --idle-timeout 2s --endpoints {endpoints}");
         let ran = sandbox.run(&format!("{line} -w json")).expect(0, &["is tried next"]);
         let report = ran.json();
         assert_eq!(report["endpoint"], cluster.members[2].endpoint(), "{report}");
@@ -285,7 +285,7 @@ fn without_a_majority_it_is_refused_unless_that_is_accepted() {
     let words = ["a linearizable read does not go through", "--without-quorum"];
     fails(&sandbox, &endpoints, "", 4, &words);
     let line = format!("snapshot save out.db --without-quorum --endpoints {endpoints}");
-    sandbox.run(&line).expect(0, &["NO MAJORITY", "the furthest that answers"]);
+    sandbox.run(&line).expect(0, &["NO MAJORITY", "the member that is furthest"]);
     let told = note(&sandbox, "out.db");
     assert_eq!((&told["quorum"], &told["member_name"]), (&false.into(), &"m2".into()));
     // Whoever relies on the file later hears of it.
@@ -520,11 +520,11 @@ fn a_save_that_fails_is_counted_under_its_reason() {
 #[test]
 fn a_member_that_dies_or_is_too_slow_is_no_success() {
     let mut slow = member("m1");
-    slow.snapshot_rate = Some(20_000);
+    slow.snapshot_rate = Some(4_000);
     let mut fake = FakeEtcd::start(slow);
     let sandbox = Sandbox::new();
-    fails(&sandbox, &fake.endpoint(), "--timeout 1s", 4, &["the whole snapshot"]);
-    fails(&sandbox, &fake.endpoint(), "--command-timeout 1s", 4, &["the whole snapshot"]);
+    fails(&sandbox, &fake.endpoint(), "--timeout 4s", 4, &["the whole snapshot"]);
+    fails(&sandbox, &fake.endpoint(), "--command-timeout 4s", 4, &["the whole snapshot"]);
     until("the member's read transaction ends", || fake.open_snapshots() == 0);
     let line = format!("snapshot save out.db --endpoints {}", fake.endpoint());
     let child = start(&sandbox, &line);
@@ -722,10 +722,148 @@ fn it_works_as_cron_runs_it() {
         member.faults.insert("HashKV".into(), slow);
     });
     let line = format!("snapshot save c.db --endpoints {} -q", fake.endpoint());
-    sandbox.run(&line).expect(0, &["keys as 1 member hashes them"]);
+    sandbox.run(&line).expect(0, &["compared with this member alone"]);
     fake.set(|member| {
         member.faults.insert("HashKV".into(), refusals::TOO_MANY.into());
     });
     let line = format!("snapshot save d.db --endpoints {}", fake.endpoint());
     sandbox.run(&line).expect(0, &["no member told"]);
+}
+
+#[test]
+fn members_hash_one_at_a_time_and_the_leader_last() {
+    let cluster = three();
+    let sandbox = Sandbox::new();
+    cluster.set(|member| {
+        member.faults.insert("HashKV".into(), Fault::Delay(Duration::from_millis(200)));
+    });
+    for command in ["snapshot save out.db", "consistency"] {
+        sandbox.run(&format!("{command} --endpoints {}", cluster.endpoints())).expect(0, &[]);
+        let mut spans: Vec<_> =
+            cluster.members.iter().map(|fake| fake.last_span("HashKV")).collect();
+        assert_eq!(spans.iter().max(), spans.first(), "{command}: the leader is not the last");
+        spans.sort_unstable();
+        let apart = spans.windows(2).all(|two| two[0].1 < two[1].0);
+        assert!(apart, "{command}: two hash at once: {spans:?}");
+    }
+    // Only the one that is behind is asked again.
+    cluster.set(|member| member.faults.clear());
+    cluster.members[1].set(|member| {
+        member.faults.insert("HashKV".into(), refusals::FUTURE.into());
+    });
+    for command in
+        ["snapshot save again.db".to_owned(), format!("consistency --rev {REVISION} --patience 1s")]
+    {
+        let calls = || [0, 1, 2].map(|at| cluster.members[at].calls("HashKV"));
+        let before = calls();
+        let ran = sandbox.run(&format!("{command} --endpoints {}", cluster.endpoints()));
+        assert!([0, 3].contains(&ran.code), "{ran}");
+        let after = calls();
+        // Each is also asked whether it would answer.
+        assert_eq!((after[0] - before[0], after[2] - before[2]), (2, 2), "{command}");
+        assert!(after[1] - before[1] > 2, "{command}");
+    }
+}
+
+#[test]
+fn choosing_ends_when_told_to_and_in_time() {
+    let fake = FakeEtcd::start(member("m1").fault("Status", Fault::Silent));
+    let sandbox = Sandbox::new();
+    let flags = "--command-timeout 60s";
+    let line = format!("snapshot save out.db {flags} --endpoints {}", fake.endpoint());
+    for signal in [Signal::INT, Signal::TERM] {
+        let asked = fake.calls("Status");
+        let child = start(&sandbox, &line);
+        until("it is asked", || fake.calls("Status") > asked);
+        let began = Instant::now();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        Ran::wait(&line, child).expect(130, &["interrupted"]);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+    let began = Instant::now();
+    fails(&sandbox, &fake.endpoint(), &format!("{flags} --timeout 1s"), 4, &["within 1000 ms"]);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+
+    // A member that hashes for long keeps nobody waiting: not after a signal, nor for bad bytes.
+    let fake = FakeEtcd::start(member("m1"));
+    let hashing = |fake: &FakeEtcd| {
+        fake.set(|member| {
+            member.faults.clear();
+            member.snapshot_rate = Some(60_000);
+        });
+        let asked = fake.calls("Snapshot");
+        let line = format!("snapshot save out.db {flags} --endpoints {}", fake.endpoint());
+        let child = start(&sandbox, &line);
+        until("a stream", || fake.calls("Snapshot") > asked);
+        fake.set(|member| {
+            member.faults.insert("HashKV".into(), Fault::Silent);
+        });
+        child
+    };
+    let asked = fake.calls("HashKV");
+    let child = hashing(&fake);
+    until("it hashes", || fake.calls("HashKV") > asked + 1);
+    let began = Instant::now();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    Ran::wait(&line, child).expect(130, &["interrupted"]);
+    let mut torn = snapshot("3.6");
+    torn[4096 * 5..4096 * 7].fill(0xff);
+    let fake = FakeEtcd::start(member("m1").file(&torn));
+    Ran::wait(&line, hashing(&fake)).expect(6, &["sent a wrong snapshot"]);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(made(&sandbox), [""; 0]);
+}
+
+#[test]
+fn a_member_counts_once_however_it_is_spelled() {
+    let fake = FakeEtcd::start(member("m1"));
+    let sandbox = Sandbox::new();
+    let (url, port) = (fake.endpoint(), fake.port());
+    let line = format!("snapshot save out.db -w json --endpoints {url},127.0.0.1:{port},{url}/");
+    let report = sandbox.run(&line).expect(0, &[]).json();
+    assert_eq!(report["hashkv"]["members"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(note(&sandbox, "out.db")["hashkv"].as_array().map(Vec::len), Some(1));
+    let line = format!("snapshot save one.db --endpoints {url},127.0.0.1:{port}");
+    sandbox.run(&line).expect(0, &["compared with this member alone"]);
+}
+
+#[test]
+fn one_member_that_sends_other_keys_is_left_for_the_next() {
+    let cluster = three();
+    let sandbox = Sandbox::new();
+    let rows = Rows::read(&snapshot("3.6"));
+    let more = [&REVISION.to_be_bytes()[..], b"_", &7_i64.to_be_bytes()].concat();
+    let value = b"\x0a\x01z\x10\x5b\x18\x5b\x20\x01";
+    let other = rows.put("key", &more, value).database(4096);
+    cluster.members[1].set(|member| member.file = std::sync::Arc::new(other));
+    let line = format!("snapshot save out.db -w json --endpoints {}", cluster.endpoints());
+    let report = sandbox.run(&line).expect(0, &["is tried next"]).json();
+    assert_eq!(report["endpoint"], cluster.members[2].endpoint(), "{report}");
+    let why = report["failed"][0]["why"].as_str().unwrap();
+    assert!(why.contains("does not hold the cluster's keys"), "{why}");
+    fails(&Sandbox::new(), &cluster.members[1].endpoint(), "", 6, &["does not hold"]);
+}
+
+#[test]
+fn without_a_majority_each_member_is_held_to_what_it_told() {
+    let cluster = three();
+    cluster.set(|member| member.leader = 0);
+    cluster.members[0].set(|member| member.snapshot_fault = Some(SnapshotFault::WrongTrailer));
+    cluster.members[0].set(|member| member.revision = REVISION + 9);
+    cluster.members[1].set(|member| member.revision = REVISION + 5);
+    let sandbox = Sandbox::new();
+    let line = "snapshot save out.db --without-quorum -w json --endpoints";
+    let ran = sandbox.run(&format!("{line} {}", cluster.endpoints())).expect(0, &["is tried next"]);
+    let report = ran.json();
+    assert_eq!(report["endpoint"], cluster.members[2].endpoint(), "{report}");
+    assert_eq!(report["revision_needed"], REVISION, "{report}");
+    let words = report["failed"][1]["why"].as_str().unwrap();
+    assert!(words.contains("that member has told 96"), "{report}");
+    let warning = report["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("9 revisions behind another member"), "{report}");
+    assert!(!warning.contains("furthest"), "{report}");
+    // A revision that was asked for is said to be that.
+    let fake = FakeEtcd::start(member("m1").revision(REVISION + 9));
+    let flags = format!("--min-revision {}", REVISION + 2);
+    fails(&Sandbox::new(), &fake.endpoint(), &flags, 6, &["you asked for at least 93"]);
 }

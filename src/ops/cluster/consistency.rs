@@ -5,6 +5,10 @@
 //! that hashes of different compactions say nothing about each other. Sizes are never compared: the
 //! same data takes more room in one file than in another.
 //!
+//! A member that hashes holds its read lock until it is through, and every write that it applies
+//! waits for that lock (`hashByRev`). So they are asked one at a time, the leader last: while one
+//! stands still, the others are a majority.
+//!
 //! **Source**: etcd server/storage/mvcc/hash.go and server/etcdserver/api/v3rpc/maintenance.go,
 //! `HashKV`, checked at 3.7.3; `hash_revision` is 0 before 3.6.
 
@@ -129,6 +133,7 @@ pub fn consistency(
     })?;
     let began = Instant::now();
     let mut said = String::new();
+    let mut kept: Answers<HashKv> = Vec::new();
     loop {
         let asked = Arc::clone(&cluster);
         let view = attend(progress, move || Ok(View::of(&gather(&asked, whole_cluster))))?;
@@ -138,8 +143,19 @@ pub fn consistency(
             return Err(error.hint("give endpoints of one cluster"));
         }
         let revision = options.revision.unwrap_or(common);
-        let asked = Arc::clone(&cluster);
-        let answers = attend(progress, move || Ok(asked.hash_kvs(revision)))?;
+        let mut answers: Answers<HashKv> = Vec::new();
+        for endpoint in in_order(&view) {
+            let known = kept.iter().position(|(other, _)| *other == endpoint);
+            if let Some(known) = known {
+                answers.push(kept.swap_remove(known));
+                continue;
+            }
+            // The limit is for one.
+            let asked = Arc::clone(&cluster);
+            let limit = cluster.settings().command_timeout;
+            let ask = move || Ok(asked.hash_kvs_of(&[&endpoint], revision, limit));
+            answers.extend(attend(progress, ask)?);
+        }
         let again = again(&answers, options.revision.is_some());
         match again {
             Some(why) if began.elapsed() < options.patience => {
@@ -150,10 +166,22 @@ pub fn consistency(
                 if !wait::sleep_until(Instant::now() + PAUSE, progress) {
                     return Err(Error::interrupted());
                 }
+                // Only those that were behind are asked once more, where it is at the same revision.
+                kept = answers;
+                let is_behind =
+                    kept.iter().any(|(_, a)| matches!(a, Err(e) if is_future(&e.cause)));
+                kept.retain(|(_, a)| a.is_ok() && is_behind && options.revision.is_some());
             }
             _ => return conclude(&view, revision, &answers),
         }
     }
+}
+
+/// Where to ask the members that answer, each once: the leader last, as writes wait for it most.
+fn in_order(view: &View) -> Vec<String> {
+    let mut members: Vec<&MemberView> = view.members.iter().filter(|m| m.answered()).collect();
+    members.sort_by_key(|member| member.is_leader == Some(true));
+    members.into_iter().filter_map(|member| member.endpoint.clone()).collect()
 }
 
 /// Says beforehand that the user may not, where that can be known.

@@ -380,7 +380,7 @@ impl Access {
             (None, Some(_)) => Some("with the token in ETCDCTL_AUTH_JWT_TOKEN"),
             (None, None) => None,
         };
-        Self { flags: flags(settings), secret }
+        Self { flags: settings.flags(), secret }
     }
 
     /// Writes a command of a program that takes etcdctl's connection flags, for a shell.
@@ -396,24 +396,6 @@ impl Access {
             None => line,
         }
     }
-}
-
-fn flags(settings: &Settings) -> Vec<String> {
-    let tls = &settings.tls;
-    let files = [("cacert", &tls.cacert), ("cert", &tls.cert), ("key", &tls.key)];
-    let named = files.into_iter().filter_map(|(flag, file)| {
-        file.as_ref().map(|file| format!("--{flag}={}", file.display()))
-    });
-    let mut flags: Vec<String> = named.collect();
-    if tls.insecure_skip_verify {
-        flags.push("--insecure-skip-tls-verify".into());
-    }
-    if tls.required {
-        flags.push("--insecure-transport=false".into());
-    }
-    // The password stays where it is.
-    flags.extend(settings.user.as_ref().map(|user| format!("--user={}", user.shown())));
-    flags
 }
 
 impl View {

@@ -11,7 +11,7 @@
 //!    the trailer is held back until it fits.
 
 use std::fs::File as DiskFile;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::pick::{self, Candidate, Choice, Wanted};
+use super::pick::{self, Candidate, Choice, Role, Wanted};
 use super::pipe::{self, Pipe};
-use super::proof::{self, Proof};
+use super::proof::{self, Asking, Proof, Unproved};
 use super::receive::{Fault, Received, receive};
 use super::retention::{self, Retention};
 use super::{Step, metrics, note_path, publish};
@@ -30,7 +30,6 @@ use crate::etcd::rows::AlarmKind;
 use crate::etcd::survey::Report as Rows;
 use crate::format::finding::Severity;
 use crate::format::sidecar::{self, Sidecar};
-use crate::format::u64_of;
 use crate::live::{Answers, Cause, Cluster, HashKv, Limits, Settings};
 use crate::ops::cluster::attend;
 use crate::ops::digest::TRAILER_BYTES;
@@ -38,7 +37,7 @@ use crate::ops::disk::{self, OutFile};
 use crate::ops::examine::{Examined, examine_written};
 use crate::ops::new_file::NewFile;
 use crate::ops::spool::spool;
-use crate::ops::{Error, ExitCode, Progress, audit, clock, reach, rewrite, shell_word};
+use crate::ops::{Error, ExitCode, Progress, audit, clock, rewrite, shell_word};
 
 /// Default of [`Options::idle_timeout`].
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -334,7 +333,8 @@ struct Job<'a> {
     options: &'a Options,
     cluster: &'a Arc<Cluster>,
     place: &'a Place,
-    needed: i64,
+    /// Whether a majority answered.
+    quorum: bool,
     /// Who is asked what the keys hash to: who answered, and is not known to be corrupt.
     asked: &'a [String],
     end: Instant,
@@ -352,13 +352,17 @@ impl Run {
             accept_corrupt: options.accept_corrupt,
         };
         let (settings, whole_cluster) = (options.settings.clone(), options.whole_cluster);
-        let (cluster, mut choice) = attend(progress, move || {
+        let (cluster, mut choice) = attend(&pick::Until { end, progress }, move || {
             let mut cluster = Cluster::open(settings)?;
             if whole_cluster {
                 cluster.discover()?;
             }
             let choice = pick::pick(&cluster, wanted)?;
             Ok((Arc::new(cluster), choice))
+        })
+        .map_err(|error| match error.code {
+            ExitCode::Interrupted if !progress.stopped() => pick::late(options.timeout),
+            _ => error,
         })?;
         self.highest = choice.highest;
         let db_size = choice.candidates.first().map_or(0, |first| first.status.db_size);
@@ -372,10 +376,13 @@ impl Run {
         if progress.stopped() {
             return Err(Error::interrupted());
         }
+        // Writes wait for a leader that hashes more than for a follower: it comes last.
+        let (leader, others): (Vec<_>, Vec<_>) =
+            choice.candidates.iter().partition(|candidate| candidate.role == Role::Leader);
         let asked: Vec<String> =
-            choice.candidates.iter().map(|candidate| candidate.endpoint.clone()).collect();
-        let (needed, asked) = (choice.needed, asked.as_slice());
-        let job = Job { options, cluster: &cluster, place: &place, needed, asked, end, progress };
+            others.iter().chain(&leader).map(|candidate| candidate.endpoint.clone()).collect();
+        let (quorum, asked) = (choice.quorum, asked.as_slice());
+        let job = Job { options, cluster: &cluster, place: &place, quorum, asked, end, progress };
         self.steps.push(Step::since("choose", self.began));
         if options.dry_run {
             return Ok(plan(&job, &choice, free_bytes, &self.steps));
@@ -386,6 +393,9 @@ impl Run {
         let mut failed = Vec::new();
         let (candidate, saved) = self.first_good(&job, &mut choice, &mut failed)?;
         let mut report = describe(&job, &choice, &candidate, free_bytes);
+        if let Some(warning) = choice.no_majority(&candidate) {
+            progress.note(&format!("warning: {warning}"));
+        }
         report.failed = failed.iter().map(|(tried, _)| tried.clone()).collect();
         for failed in &report.failed {
             report.warnings.push(format!("a member failed: {}", failed.why));
@@ -412,6 +422,9 @@ impl Run {
             match self.attempt(job, candidate) {
                 Ok(saved) => return Ok((candidate.clone(), saved)),
                 Err(Failed::Final(error)) => return Err(with_failures(error, failed)),
+                Err(Failed::Next(_)) if job.progress.stopped() => {
+                    return Err(Error::interrupted());
+                }
                 Err(Failed::Next(error)) => {
                     self.steps.truncate(steps);
                     let then = next.map(|next| format!("; {next} is tried next"));
@@ -432,15 +445,15 @@ impl Run {
 
     fn attempt(&mut self, job: &Job<'_>, candidate: &mut Candidate) -> Result<Saved, Failed> {
         let live = |error: crate::live::Error| {
-            // What a member does not allow, the others do not either.
-            match reach::code(&error.cause) {
-                ExitCode::Tls => Failed::Final(error.into()),
-                _ => Failed::Next(error.into()),
+            // What a member does not allow, the others do not either; a bad certificate is its own.
+            match pick::final_word(&error) {
+                Some(error) => Failed::Final(error.into()),
+                None => Failed::Next(error.into()),
             }
         };
         let progress = job.progress;
         let left = |job: &Job<'_>| job.end.saturating_duration_since(Instant::now());
-        pick::catch_up(job.cluster, candidate, job.needed, left(job), progress).map_err(live)?;
+        pick::catch_up(job.cluster, candidate, left(job), progress).map_err(live)?;
         if progress.stopped() {
             return Err(Failed::Final(Error::interrupted()));
         }
@@ -493,7 +506,7 @@ impl Run {
         let (examined, answers) = job.check(out, &received, &target).map_err(Failed::Final)?;
         self.steps.push(Step::since("verify", began));
         let began = Instant::now();
-        let proof = job.judge(&examined, answers, &candidate.endpoint)?;
+        let proof = job.judge(&examined, answers, candidate)?;
         if job.options.hashkv {
             self.steps.push(Step::since("hashkv", began));
         }
@@ -541,7 +554,7 @@ impl Run {
             Holder::Spool(file) => {
                 if let Place::Spooled { out, .. } = job.place {
                     let idle = job.options.idle_timeout;
-                    pour(file, out, idle, progress).map_err(|error| pipe::failed(&error, idle))?;
+                    pipe::pour(file, out, &received.sha256, idle, progress)?;
                 }
             }
             Holder::New { snapshot, note } => {
@@ -556,7 +569,8 @@ impl Run {
             (job.options.keep_last, job.place)
         {
             let began = Instant::now();
-            let (done, warnings) = retention::keep_last(pattern, target, keep, false, progress);
+            let (done, warnings) =
+                retention::keep_last(pattern, target, keep, &report.cluster_id, false, progress);
             report.retention = Some(done);
             report.warnings.extend(warnings);
             self.steps.push(Step::since("retention", began));
@@ -614,35 +628,23 @@ impl Job<'_> {
         target: &Path,
     ) -> Result<(Examined, Answers<HashKv>), Error> {
         let limit = proof::limit(received.body_bytes, self.cluster.settings().command_timeout);
-        // Whoever is told to stop does not wait for members that hash.
-        let ask = || -> Result<Option<(i64, Answers<HashKv>)>, Error> {
-            let revision_of = || {
-                let source = out.file().try_clone().and_then(Source::from_file).ok()?;
-                proof::revision_of(&File::from_source(source).ok()?).ok()
-            };
-            let Some(revision) = revision_of() else { return Ok(None) };
-            let (cluster, asked) = (Arc::clone(self.cluster), self.asked.to_vec());
-            attend(self.progress, move || {
-                Ok(Some((revision, proof::ask(&cluster, &asked, revision, limit))))
-            })
+        let ask = || -> Option<(i64, Asking)> {
+            let source = out.file().try_clone().and_then(Source::from_file).ok()?;
+            let revision = proof::revision_of(&File::from_source(source).ok()?).ok()?;
+            Some((revision, Asking::begin(self.cluster, self.asked, revision, limit)?))
         };
         let is_kept = matches!(self.place, Place::File { .. });
         std::thread::scope(|scope| {
             let spawn = || std::thread::Builder::new();
             // What fails here fails again when it is published.
             let _ = is_kept.then(|| spawn().spawn_scoped(scope, || out.sync()));
-            let asking = self.options.hashkv.then(|| spawn().spawn_scoped(scope, ask));
+            let asking = self.options.hashkv.then(ask).flatten();
             let examined = examine_written(target, out.file(), &received.sha256, self.progress)?;
-            let asked = match asking {
-                None => return Ok((examined, Vec::new())),
-                Some(Ok(asking)) => {
-                    asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                }
-                Some(Err(_)) => ask(),
-            }?;
             let revision = examined.rows.as_ref().map(|rows| rows.current_revision);
-            let answers = match asked {
-                Some((asked, answers)) if revision == Some(asked) => answers,
+            let answers = match asking {
+                Some((asked, asking)) if revision == Some(asked) && !examined.is_damaged() => {
+                    asking.wait(self.progress)?
+                }
                 // The file is not what it looked like: it is judged before any answer is.
                 _ => Vec::new(),
             };
@@ -655,8 +657,9 @@ impl Job<'_> {
         &self,
         examined: &Examined,
         answers: Answers<HashKv>,
-        endpoint: &str,
+        candidate: &Candidate,
     ) -> Result<Proof, Failed> {
+        let endpoint = candidate.endpoint.as_str();
         let (Some(file), Some(rows), false) =
             (&examined.file, &examined.rows, examined.is_damaged())
         else {
@@ -667,17 +670,25 @@ impl Job<'_> {
             error.findings = errors.cloned().collect();
             return Err(Failed::Next(error));
         };
-        if rows.current_revision < self.needed {
-            let what = format!(
-                "it is of revision {}, and the cluster has acknowledged {}",
-                rows.current_revision, self.needed
-            );
+        let needed = candidate.needed;
+        if rows.current_revision < needed {
+            let why = match (self.options.min_revision, self.quorum) {
+                (Some(asked), _) if asked == needed => "you asked for at least",
+                (_, true) => "the cluster has acknowledged",
+                (_, false) => "that member has told",
+            };
+            let what = format!("it is of revision {}, and {why} {needed}", rows.current_revision);
             return Err(Failed::Next(wrong_bytes(endpoint, &what)));
         }
         if !self.options.hashkv {
             return Ok(Proof::off());
         }
-        proof::prove(file, rows, answers, self.progress).map_err(Failed::Final)
+        let source = format!("{:x}", candidate.status.header.member_id);
+        proof::prove(file, rows, answers, &source, self.progress).map_err(|unproved| match unproved
+        {
+            Unproved::Source(error) => Failed::Next(error),
+            Unproved::Other(error) => Failed::Final(error),
+        })
     }
 }
 
@@ -697,38 +708,14 @@ fn with_failures(mut error: Error, failed: &[(Tried, ExitCode)]) -> Error {
     error
 }
 
-/// Copies a checked file into the pipe.
-fn pour(
-    mut file: DiskFile,
-    out: &DiskFile,
-    idle: Duration,
-    progress: &dyn Progress,
-) -> io::Result<()> {
-    let len = file.seek(SeekFrom::End(0))?;
-    file.seek(SeekFrom::Start(0))?;
-    progress.step("write", len);
-    let mut pipe = Pipe::new(out.try_clone()?, idle, progress)?;
-    let mut piece = vec![0; 64 << 10];
-    let mut done = 0;
-    while done < len {
-        let count = file.read(&mut piece)?;
-        if count == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        pipe.write_all(&piece[..count])?;
-        done += u64_of(count);
-        progress.advance(done);
-    }
-    pipe.finish()
-}
-
 fn plan(job: &Job<'_>, choice: &Choice, free_bytes: Option<u64>, steps: &[Step]) -> Report {
     let mut report = match choice.candidates.first() {
         Some(candidate) => describe(job, choice, candidate, free_bytes),
         None => describe(job, choice, &nobody(), free_bytes),
     };
     if let (Some(keep), Place::File { target, pattern, .. }) = (job.options.keep_last, job.place) {
-        let (done, warnings) = retention::keep_last(pattern, target, keep, true, job.progress);
+        let (done, warnings) =
+            retention::keep_last(pattern, target, keep, &report.cluster_id, true, job.progress);
         report.retention = Some(done);
         report.warnings.extend(warnings);
     }
@@ -740,8 +727,9 @@ fn plan(job: &Job<'_>, choice: &Choice, free_bytes: Option<u64>, steps: &[Step])
 fn nobody() -> Candidate {
     Candidate {
         endpoint: String::new(),
-        role: pick::Role::Follower,
+        role: Role::Follower,
         status: crate::live::Status::default(),
+        needed: 0,
         why: String::new(),
     }
 }
@@ -802,7 +790,7 @@ fn describe(
         etcd_version: status.version.clone(),
         storage_version: Some(status.storage_version.clone()).filter(|v| !v.is_empty()),
         revision: None,
-        revision_needed: choice.needed,
+        revision_needed: candidate.needed,
         highest_revision_seen: choice.highest,
         quorum: choice.quorum,
         keys: None,
@@ -817,21 +805,14 @@ fn describe(
         steps: Vec::new(),
         equivalent: equivalent(job, &candidate.endpoint, &word),
         next: if job.options.dry_run { Vec::new() } else { next },
-        warnings: choice.warnings.clone(),
+        warnings: choice.warnings.iter().cloned().chain(choice.no_majority(candidate)).collect(),
     }
 }
 
 fn equivalent(job: &Job<'_>, endpoint: &str, file: &str) -> Vec<String> {
-    let settings = job.cluster.settings();
-    let tls = &settings.tls;
     let mut line = format!("etcdctl --endpoints {}", shell_word(endpoint));
-    for (flag, path) in [("--cacert", &tls.cacert), ("--cert", &tls.cert), ("--key", &tls.key)] {
-        if let Some(path) = path {
-            line.push_str(&format!(" {flag} {}", shell_word(&path.display().to_string())));
-        }
-    }
-    if let Some(user) = &settings.user {
-        line.push_str(&format!(" --user {}", shell_word(user.shown())));
+    for flag in job.cluster.settings().flags() {
+        line.push_str(&format!(" {}", shell_word(&flag)));
     }
     let file = if file == "-" { "FILE" } else { file };
     vec![

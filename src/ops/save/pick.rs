@@ -7,9 +7,11 @@
 //! 3. A member with a CORRUPT alarm is not used, unless that is accepted.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::live::{self, Answers, Cause, Cluster, Status};
+use crate::ops::cluster::attend;
 use crate::ops::{Error, ExitCode, Progress, reach};
 
 /// Longest wait until a member has caught up.
@@ -52,6 +54,8 @@ pub(super) struct Candidate {
     pub(super) endpoint: String,
     pub(super) role: Role,
     pub(super) status: Status,
+    /// The revision that a snapshot of it must have: without a majority, what it has told itself.
+    pub(super) needed: i64,
     /// Why it stands where it stands.
     pub(super) why: String,
 }
@@ -69,6 +73,57 @@ pub(super) struct Choice {
     /// Members that gave no answer or are not used, and why.
     pub(super) passed_over: Vec<(String, String)>,
     pub(super) warnings: Vec<String>,
+}
+
+impl Choice {
+    /// What must be read of a snapshot that no majority vouches for.
+    pub(super) fn no_majority(&self, candidate: &Candidate) -> Option<String> {
+        let told = candidate.status.header.revision;
+        let of = match self.highest - told {
+            ..=0 => "it is of the member that is furthest among those that answered".to_owned(),
+            behind => format!(
+                "it is of {}, which is {behind} revisions behind another member that answered",
+                candidate.endpoint
+            ),
+        };
+        (!self.quorum).then(|| {
+            format!(
+                "NO MAJORITY OF THE CLUSTER ANSWERED: writes that were acknowledged may be missing \
+             from the snapshot; {of}"
+            )
+        })
+    }
+}
+
+/// Stops at a time too, not only when told to.
+pub(super) struct Until<'a> {
+    pub(super) end: Instant,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Progress for Until<'_> {
+    fn step(&self, name: &str, total: u64) {
+        self.progress.step(name, total);
+    }
+
+    fn advance(&self, done: u64) {
+        self.progress.advance(done);
+    }
+
+    fn note(&self, text: &str) {
+        self.progress.note(text);
+    }
+
+    fn stopped(&self) -> bool {
+        self.progress.stopped() || Instant::now() >= self.end
+    }
+}
+
+/// Nobody was chosen in time.
+pub(super) fn late(timeout: Duration) -> Error {
+    let message = format!("no member could be chosen within {} ms", timeout.as_millis());
+    Error::new(ExitCode::Unreachable, message)
+        .hint("etcdkit status shows which members answer; --timeout sets the limit")
 }
 
 /// Asks the members, and ranks those that may be used.
@@ -102,23 +157,13 @@ pub(super) fn pick(cluster: &Cluster, wanted: Wanted) -> Result<Choice, Error> {
         });
     }
     one_cluster(&members)?;
+    let members = once_each(members);
     let highest = members.iter().map(|(_, status, _)| status.header.revision).max();
     choice.highest = highest.max(revision).unwrap_or_default();
     match (revision, first_error) {
         (Some(revision), _) => choice.needed = wanted.min_revision.unwrap_or(revision),
-        // Reads are refused for that; which member it is, the ranking tells.
-        (None, _) if refused_for_corruption(&reads) => {
-            choice.needed = wanted.min_revision.unwrap_or(choice.highest);
-        }
         (None, error) if !wanted.without_quorum => return Err(no_quorum(error, &members)),
-        (None, _) => {
-            choice.needed = wanted.min_revision.unwrap_or_default();
-            choice.warnings.push(
-                "NO MAJORITY OF THE CLUSTER ANSWERED: writes that were acknowledged may be missing \
-                 from the snapshot; it is of the member that is furthest among those that answered"
-                    .into(),
-            );
-        }
+        (None, _) => choice.needed = wanted.min_revision.unwrap_or_default(),
     }
     rank(&mut choice, members, wanted.accept_corrupt)?;
     Ok(choice)
@@ -146,15 +191,8 @@ fn revision_of(read: &live::Read) -> i64 {
     read.header.revision
 }
 
-fn refused_for_corruption(reads: &Answers<live::Read>) -> bool {
-    reads.iter().any(|(_, read)| {
-        let cause = read.as_ref().err().map(|error| &error.cause);
-        matches!(cause, Some(Cause::Answer { what, .. }) if what.contains("corrupt cluster"))
-    })
-}
-
 /// An error that no other member can mend.
-fn final_word(error: &live::Error) -> Option<live::Error> {
+pub(super) fn final_word(error: &live::Error) -> Option<live::Error> {
     let is_final =
         matches!(error.cause, Cause::NotPermitted { .. } | Cause::NotAuthenticated { .. });
     is_final.then(|| error.clone())
@@ -234,6 +272,20 @@ fn one_cluster(members: &[(String, Status, bool)]) -> Result<(), Error> {
     .hint("name the endpoints of one cluster"))
 }
 
+/// Keeps one endpoint of each member, one that reads go through where there is one.
+fn once_each(members: Vec<(String, Status, bool)>) -> Vec<(String, Status, bool)> {
+    let mut kept: Vec<(String, Status, bool)> = Vec::new();
+    for member in members {
+        let id = member.1.header.member_id;
+        match kept.iter_mut().find(|(_, status, _)| status.header.member_id == id) {
+            Some(other) if member.2 && !other.2 => *other = member,
+            Some(_) => {}
+            None => kept.push(member),
+        }
+    }
+    kept
+}
+
 /// Tells whether a member says that an alarm of this kind is raised for `member`, or for nobody in
 /// particular. Members list the alarms among their errors: `memberID:1 alarm:CORRUPT`.
 fn is_corrupt(statuses: &[&Status], member: u64) -> bool {
@@ -274,11 +326,13 @@ fn rank(
             leader if leader == id => Role::Leader,
             _ => Role::Follower,
         };
+        let told = if choice.quorum { choice.needed } else { status.header.revision };
+        let needed = choice.needed.max(told);
         // Without a majority it is the furthest that counts.
         let behind = if choice.quorum { 0 } else { choice.highest - status.header.revision };
         ranked.push((
             (behind, role, !reads),
-            Candidate { endpoint, role, status, why: String::new() },
+            Candidate { endpoint, role, needed, status, why: String::new() },
         ));
     }
     ranked.sort_by_key(|(rank, candidate)| (*rank, Reverse(candidate.status.header.revision)));
@@ -286,7 +340,13 @@ fn rank(
     choice.candidates = ranked.into_iter().map(|(_, candidate)| candidate).collect();
     for candidate in &mut choice.candidates {
         candidate.why = match candidate.role {
-            _ if is_only => "the only endpoint that was given".into(),
+            _ if is_only => "the only member at the endpoints given".into(),
+            _ if !choice.quorum && candidate.status.header.revision < choice.highest => {
+                format!(
+                    "at revision {}, which is not the furthest",
+                    candidate.status.header.revision
+                )
+            }
             _ if !choice.quorum => format!(
                 "the furthest that answers, at revision {}",
                 candidate.status.header.revision
@@ -306,19 +366,18 @@ fn rank(
     Ok(())
 }
 
-/// Waits until a member has the revision that is needed.
+/// Waits until a member has the revision that is needed, or the operation is told to stop.
 ///
 /// # Errors
 /// It fails, or has not got there in time ([`Cause::Timeout`]).
 pub(super) fn catch_up(
-    cluster: &Cluster,
+    cluster: &Arc<Cluster>,
     candidate: &mut Candidate,
-    needed: i64,
     limit: Duration,
     progress: &dyn Progress,
 ) -> Result<(), live::Error> {
     let (began, limit) = (Instant::now(), limit.min(CATCH_UP));
-    while candidate.status.header.revision < needed && !progress.stopped() {
+    while candidate.status.header.revision < candidate.needed && !progress.stopped() {
         if began.elapsed() >= limit {
             let doing = "waiting until it has the revision that is needed";
             return Err(live::Error::of(
@@ -327,7 +386,12 @@ pub(super) fn catch_up(
             ));
         }
         std::thread::sleep(LOOK);
-        candidate.status = cluster.status(&candidate.endpoint)?;
+        let (asked, endpoint) = (Arc::clone(cluster), candidate.endpoint.clone());
+        match attend(progress, move || Ok(asked.status(&endpoint))) {
+            Ok(status) => candidate.status = status?,
+            // It was told to stop, as whoever called finds.
+            Err(_) => return Ok(()),
+        }
     }
     Ok(())
 }
@@ -365,6 +429,27 @@ mod tests {
         assert_eq!(ranked(all.clone(), true, false).unwrap(), ["m5", "m4", "m3", "m2", "m1"]);
         // Without a majority it is the revision that counts.
         assert_eq!(ranked(all, false, false).unwrap(), ["m5", "m3", "m2", "m1", "m4"]);
+    }
+
+    #[test]
+    fn a_member_stands_once_however_often_it_was_named() {
+        let mut ill = member(1, 9);
+        ill.2 = false;
+        let mut good = member(1, 9);
+        good.0 = "again".into();
+        let all = once_each(vec![ill, member(3, 9), good, member(3, 9), member(1, 9)]);
+        let names: Vec<&str> = all.iter().map(|(endpoint, ..)| endpoint.as_str()).collect();
+        assert_eq!(names, ["again", "m3"]);
+    }
+
+    #[test]
+    fn without_a_majority_each_member_needs_what_it_told() {
+        for (quorum, wanted, want) in [(false, 0, [9, 7]), (false, 8, [9, 8]), (true, 5, [5, 5])] {
+            let mut choice = Choice { quorum, highest: 9, needed: wanted, ..Choice::default() };
+            rank(&mut choice, vec![member(4, 9), member(5, 7)], false).unwrap();
+            let needed: Vec<i64> = choice.candidates.iter().map(|one| one.needed).collect();
+            assert_eq!(needed, want);
+        }
     }
 
     #[test]

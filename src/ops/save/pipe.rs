@@ -4,7 +4,7 @@
 //! done on a thread of its own, which is left behind when the limit passes: the program ends then.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::Arc;
@@ -13,8 +13,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::format::u64_of;
-use crate::ops::{Error, Progress};
+use sha2::{Digest, Sha256};
+
+use crate::format::{hex, u64_of, usize_of};
+use crate::ops::digest::TRAILER_BYTES;
+use crate::ops::{Error, ExitCode, Progress};
 
 /// Bytes that go to the thread at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -180,9 +183,59 @@ impl Write for Pipe<'_> {
     }
 }
 
+/// Copies a checked file into the pipe; the trailer only when what was read is still what was
+/// checked.
+pub(super) fn pour(
+    mut file: File,
+    out: &File,
+    sha256: &str,
+    idle: Duration,
+    progress: &dyn Progress,
+) -> Result<(), Error> {
+    let stuck = |error: io::Error| failed(&error, idle);
+    let unread = |error: io::Error| {
+        let error = format!("the temporary file cannot be read again: {error}");
+        Error::new(ExitCode::Failed, error).hint("what went out is not a whole snapshot")
+    };
+    let len = file.seek(SeekFrom::End(0)).map_err(unread)?;
+    file.seek(SeekFrom::Start(0)).map_err(unread)?;
+    progress.step("write", len);
+    let mut pipe = out.try_clone().and_then(|out| Pipe::new(out, idle, progress)).map_err(stuck)?;
+    let mut copy = |bytes: u64, pipe: Option<&mut Pipe<'_>>, sum: &mut Sha256| {
+        let mut held = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        let mut done = 0;
+        let mut pipe = pipe;
+        while done < bytes {
+            let room = usize_of((bytes - done).min(u64_of(piece.len())));
+            let count = file.read(&mut piece[..room]).map_err(unread)?;
+            if count == 0 {
+                return Err(unread(io::ErrorKind::UnexpectedEof.into()));
+            }
+            sum.update(&piece[..count]);
+            match &mut pipe {
+                Some(pipe) => pipe.write_all(&piece[..count]).map_err(stuck)?,
+                None => held.extend_from_slice(&piece[..count]),
+            }
+            done += u64_of(count);
+            progress.advance(done);
+        }
+        Ok(held)
+    };
+    let mut sum = Sha256::new();
+    copy(len.saturating_sub(TRAILER_BYTES), Some(&mut pipe), &mut sum)?;
+    let held = copy(len.min(TRAILER_BYTES), None, &mut sum)?;
+    if hex(&sum.finalize()) != sha256 {
+        let message = "the temporary file is not what was checked any more";
+        return Err(Error::new(ExitCode::Damage, message)
+            .hint("what went out is not a whole snapshot; check the disk of TMPDIR"));
+    }
+    pipe.write_all(&held).map_err(stuck)?;
+    pipe.finish().map_err(stuck)
+}
+
 /// Makes the error of a pipe.
 pub(super) fn failed(error: &io::Error, idle: Duration) -> Error {
-    use crate::ops::ExitCode;
     match error.kind() {
         STOPPED => Error::interrupted(),
         io::ErrorKind::TimedOut => Error::new(
@@ -201,16 +254,14 @@ pub(super) fn failed(error: &io::Error, idle: Duration) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
     use super::*;
     use crate::ops::Silent;
 
     #[test]
     fn a_reader_that_takes_nothing_or_ends_is_told() {
-        let idle = Duration::from_millis(100);
+        let (idle, long) = (Duration::from_millis(100), Duration::from_secs(60));
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut pipe = Pipe::new(std::os::fd::OwnedFd::from(writer).into(), idle, &Silent).unwrap();
+        let mut pipe = Pipe::new(std::os::fd::OwnedFd::from(writer).into(), long, &Silent).unwrap();
         let bytes: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
         let taken = thread::spawn(move || {
             let mut taken = Vec::new();
@@ -229,8 +280,33 @@ mod tests {
 
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let mut pipe = Pipe::new(std::os::fd::OwnedFd::from(writer).into(), idle, &Silent).unwrap();
+        let mut pipe = Pipe::new(std::os::fd::OwnedFd::from(writer).into(), long, &Silent).unwrap();
         let _ = pipe.write_all(b"abc");
         assert_eq!(pipe.finish().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn the_trailer_is_held_back_from_what_was_changed_since() {
+        let long = Duration::from_secs(60);
+        let bytes: Vec<u8> = (0..100_032_u32).map(|n| (n % 251) as u8).collect();
+        let sum = hex(&Sha256::digest(&bytes));
+        for (changed, gone) in [(None, 0), (Some(7), 32), (Some(100_031), 32)] {
+            let mut file = tempfile::tempfile().unwrap();
+            let mut now = bytes.clone();
+            if let Some(at) = changed {
+                now[at] ^= 1;
+            }
+            file.write_all(&now).unwrap();
+            let out = tempfile::NamedTempFile::new().unwrap();
+            let poured = pour(file, out.as_file(), &sum, long, &Silent);
+            assert_eq!(poured.err().map(|error| error.code), changed.map(|_| ExitCode::Damage));
+            let until = Instant::now() + long;
+            // The thread that writes may still be at it.
+            let len = || usize_of(out.as_file().metadata().unwrap().len());
+            while len() < bytes.len() - gone - 4096 && Instant::now() < until {
+                thread::sleep(TICK);
+            }
+            assert!(len() <= bytes.len() - gone, "{changed:?}");
+        }
     }
 }

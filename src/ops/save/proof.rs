@@ -3,8 +3,15 @@
 //! Answers are compared as triples: hash, revision, compaction revision. Members may compact while
 //! they are asked, so an answer with another compaction revision says nothing. Best effort: a
 //! member that does not answer in time is named, and nothing more.
+//!
+//! A member that hashes holds its read lock until it is through, and every write that it applies
+//! waits for that lock (etcd server/storage/mvcc/kvstore.go, `hashByRev`, 3.5.35 to 3.7.3). So they
+//! are asked one at a time: while one stands still, the others are a majority.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -16,7 +23,7 @@ use crate::etcd::revision::Revision;
 use crate::etcd::schema;
 use crate::etcd::survey::Report as Rows;
 use crate::format::sidecar;
-use crate::live::{Answers, Cause, Cluster, HashKv};
+use crate::live::{self, Answers, Cause, Cluster, HashKv};
 use crate::ops::rewrite::Shown;
 use crate::ops::{Error, ExitCode, Progress};
 
@@ -24,6 +31,8 @@ use crate::ops::{Error, ExitCode, Progress};
 const CATCH_UP: Duration = Duration::from_millis(500);
 /// Bytes of a database that a member hashes in a second at least.
 const BYTES_A_SECOND: u64 = 64 << 20;
+/// Time between two looks whether to stop.
+const TICK: Duration = Duration::from_millis(50);
 
 /// What was compared, and how it came out.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -93,56 +102,132 @@ pub(super) fn limit(bytes: u64, command_timeout: Duration) -> Duration {
     command_timeout.max(Duration::from_secs(10 + bytes / BYTES_A_SECOND))
 }
 
-/// Asks members for their hash at a revision.
-pub(super) fn ask(
+/// Members that are being asked for their hash, on a thread that is left behind when nobody waits
+/// for it any more: it asks no further member then.
+pub(super) struct Asking {
+    answers: Receiver<Answers<HashKv>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Asking {
+    /// Begins to ask members for their hash at a revision, one at a time in their order; `limit` is
+    /// the longest time for one, and twice as much for all. `None` where there is no thread.
+    pub(super) fn begin(
+        cluster: &Arc<Cluster>,
+        endpoints: &[String],
+        revision: i64,
+        limit: Duration,
+    ) -> Option<Self> {
+        let (cluster, endpoints) = (Arc::clone(cluster), endpoints.to_vec());
+        let (done, answers) = sync_channel(1);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_over);
+        let work = move || {
+            let _ = done.send(ask(&cluster, &endpoints, revision, limit, &told));
+        };
+        std::thread::Builder::new().spawn(work).ok()?;
+        Some(Self { answers, is_over })
+    }
+
+    /// Waits for the answers.
+    ///
+    /// # Errors
+    /// It was told to stop.
+    pub(super) fn wait(self, progress: &dyn Progress) -> Result<Answers<HashKv>, Error> {
+        loop {
+            match self.answers.recv_timeout(TICK) {
+                Ok(answers) => return Ok(answers),
+                Err(_) if progress.stopped() => return Err(Error::interrupted()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(ExitCode::Internal, "the thread that asks has ended"));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Asks one member after the other, and those that were behind once more.
+fn ask(
     cluster: &Cluster,
     endpoints: &[String],
     revision: i64,
     limit: Duration,
+    is_over: &AtomicBool,
 ) -> Answers<HashKv> {
-    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
-    let answers = cluster.hash_kvs_of(&endpoints, revision, limit);
-    let is_behind = |answer: &Result<HashKv, crate::live::Error>| {
-        answer.as_ref().err().is_some_and(|error| {
-            matches!(&error.cause, Cause::Answer { what, .. } if what.contains("future revision"))
-        })
+    let end = Instant::now() + limit.saturating_mul(2);
+    let one = |endpoint: &str| -> Option<Result<HashKv, live::Error>> {
+        if is_over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let doing = "waiting for the hashes of the members before it";
+            let cause = Cause::Timeout { after: limit.saturating_mul(2), doing };
+            return Some(Err(live::Error::of(endpoint, cause)));
+        }
+        let answers = cluster.hash_kvs_of(&[endpoint], revision, limit.min(left));
+        answers.into_iter().next().map(|(_, answer)| answer)
     };
-    if answers.iter().any(|(_, answer)| is_behind(answer)) {
+    let answered = |endpoint: &String| Some((endpoint.clone(), one(endpoint)?));
+    let mut answers: Answers<HashKv> = endpoints.iter().filter_map(answered).collect();
+    if answers.iter().any(|(_, answer)| is_behind(answer)) && !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(CATCH_UP);
-        return cluster.hash_kvs_of(&endpoints, revision, limit);
+        for (endpoint, answer) in answers.iter_mut().filter(|(_, answer)| is_behind(answer)) {
+            if let Some(again) = one(endpoint) {
+                *answer = again;
+            }
+        }
     }
     answers
 }
 
+fn is_behind(answer: &Result<HashKv, live::Error>) -> bool {
+    let cause = answer.as_ref().err().map(|error| &error.cause);
+    matches!(cause, Some(Cause::Answer { what, .. }) if what.contains("future revision"))
+}
+
 /// Holds the members' answers against each other and against the snapshot.
 ///
+/// `source` is the id of the member that it is from, as in [`sidecar::HashKv::member_id`].
+///
 /// # Errors
-/// They differ ([`ExitCode::Damage`]), or the snapshot cannot be read again.
+/// See [`Unproved`].
 pub(super) fn prove(
     file: &File,
     rows: &Rows,
     answers: Answers<HashKv>,
+    source: &str,
     progress: &dyn Progress,
-) -> Result<Proof, Error> {
+) -> Result<Proof, Unproved> {
     let mut proof = Proof::default();
     for (endpoint, answer) in answers {
         match answer {
-            Ok(answer) => proof.members.push(sidecar::HashKv {
-                endpoint,
-                member_id: format!("{:x}", answer.header.member_id),
-                hash: answer.hash,
-                // Before etcd 3.6 it does not say, and it is the one that was asked for.
-                hash_revision: match answer.hash_revision {
-                    0 => rows.current_revision,
-                    told => told,
-                },
-                compact_revision: answer.compact_revision,
-            }),
+            Ok(answer) => {
+                let told = sidecar::HashKv {
+                    endpoint,
+                    member_id: format!("{:x}", answer.header.member_id),
+                    hash: answer.hash,
+                    // Before etcd 3.6 it does not say, and it is the one that was asked for.
+                    hash_revision: match answer.hash_revision {
+                        0 => rows.current_revision,
+                        told => told,
+                    },
+                    compact_revision: answer.compact_revision,
+                };
+                add(&mut proof.members, told);
+            }
             Err(error) => proof.silent.push(Silent { endpoint, why: error.cause.to_string() }),
         }
     }
     if let Some(odd) = odd_ones(&proof.members) {
-        return Err(differ(&proof.members, &odd));
+        return Err(Unproved::Other(differ(&proof.members, &odd)));
     }
     let compact_revision = rows.compact_revision();
     let comparable = |answer: &&sidecar::HashKv| {
@@ -152,15 +237,41 @@ pub(super) fn prove(
         (true, _) => "no_answer",
         (false, None) => "not_comparable",
         (false, Some(theirs)) => {
-            let own = own(file, rows, progress)?;
+            let own = own(file, rows, progress).map_err(Unproved::Other)?;
             if own.hash != theirs.hash {
-                return Err(not_ours(&own, theirs));
+                let others = proof.members.iter().filter(comparable);
+                let is_source = proof.members.iter().any(|member| member.member_id == source);
+                let error = not_ours(&own, theirs);
+                // Against one other member it is not known which of the two is wrong.
+                return Err(match is_source || others.count() > 1 {
+                    true => Unproved::Source(error),
+                    false => Unproved::Other(error),
+                });
             }
             proof.own = Some(own);
             "equal"
         }
     };
     Ok(proof)
+}
+
+/// Adds an answer, once for each member, however many addresses it has.
+fn add(members: &mut Vec<sidecar::HashKv>, told: sidecar::HashKv) {
+    let same = |other: &sidecar::HashKv| {
+        let key = |one: &sidecar::HashKv| (one.hash, one.hash_revision, one.compact_revision);
+        other.member_id == told.member_id && key(other) == key(&told)
+    };
+    if !members.iter().any(same) {
+        members.push(told);
+    }
+}
+
+/// Why a snapshot is not proved.
+pub(super) enum Unproved {
+    /// The member that it is from sent wrong keys, as the others agree: one of them may do.
+    Source(Error),
+    /// The members differ, or the snapshot cannot be read again.
+    Other(Error),
 }
 
 /// Computes the snapshot's own hash; free where there was no compaction, as the walk has it.
@@ -264,6 +375,18 @@ mod tests {
             ..sidecar::HashKv::default()
         };
         all.iter().map(answer).collect()
+    }
+
+    #[test]
+    fn a_member_votes_once() {
+        let mut members = Vec::new();
+        for (id, hash) in [("a", 1), ("a", 1), ("b", 2), ("a", 1), ("c", 2)] {
+            let told =
+                sidecar::HashKv { member_id: id.into(), hash, ..answers(&[(0, 5)])[0].clone() };
+            add(&mut members, told);
+        }
+        assert_eq!(members.len(), 3);
+        assert_eq!(odd_ones(&members), Some(vec![0]));
     }
 
     #[test]

@@ -3,8 +3,12 @@
 //! 1. Only names that the pattern makes, in its own folder, of regular files that were saved whole:
 //!    their note says the same size and hash, or, without a note, their trailer fits. Anything else
 //!    is left alone and named.
-//! 2. The newest ones that are good are kept, the new one among them; each is read again whole, so
-//!    that a good one never goes because a bad one took its place.
+//! 2. Only snapshots of the cluster that the new one is of, where their note says so; and none whose
+//!    name is of a time to come.
+//! 3. The newest ones that are good are kept, the new one among them. The newest older one is read
+//!    again whole, so that there are two that are surely good; of the others that stay, note, size
+//!    and trailer are looked at. What goes is read again whole before, and so is what has no note.
+//!    Where nothing can go, nothing is read whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +17,8 @@ use serde::Serialize;
 
 use super::note_path;
 use crate::bolt::Source;
-use crate::format::hex;
 use crate::format::sidecar::Sidecar;
+use crate::format::{hex, u64_of, usize_of};
 use crate::ops::digest::{self, TRAILER_BYTES, digest};
 use crate::ops::new_file::NewFile;
 use crate::ops::{Error, Progress, disk};
@@ -81,6 +85,7 @@ pub(super) fn keep_last(
     pattern: &Path,
     newest: &Path,
     keep_last: u64,
+    cluster_id: &str,
     dry_run: bool,
     progress: &dyn Progress,
 ) -> (Retention, Vec<String>) {
@@ -95,17 +100,27 @@ pub(super) fn keep_last(
             return (done, warnings);
         }
     };
+    let now = newest.file_name().and_then(|name| time_in(pattern, name.to_str()?)).unwrap_or("");
     let mut left = keep_last.saturating_sub(1);
-    for path in older {
+    let mut is_sure = u64_of(older.len()) <= left;
+    for (time, path) in older {
+        let file = path.display().to_string();
+        let state = match time.as_str() > now {
+            true => Err("its name is of a time to come, so it does not count".into()),
+            false => {
+                let depth = if is_sure && left > 0 { Depth::Note } else { Depth::Whole };
+                is_good(&path, cluster_id, depth, progress)
+            }
+        };
         if progress.stopped() {
             warnings.push("interrupted before all older snapshots were looked at".into());
             break;
         }
-        let file = path.display().to_string();
-        match is_good(&path, progress) {
+        match state {
             Err(why) => done.left_alone.push(LeftAlone { file, why }),
             Ok(()) if left > 0 => {
                 left -= 1;
+                is_sure = true;
                 done.kept.push(file);
             }
             Ok(()) if dry_run => done.removed.push(file),
@@ -149,7 +164,7 @@ pub(super) fn clear_dead(pattern: &Path, target: &Path) -> Vec<PathBuf> {
 }
 
 /// Lists what the pattern names, newest first, without the new one.
-fn older(pattern: &Path, newest: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn older(pattern: &Path, newest: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
     let folder = newest.parent().unwrap_or(Path::new("/"));
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -161,7 +176,7 @@ fn older(pattern: &Path, newest: &Path) -> std::io::Result<Vec<PathBuf>> {
         }
     }
     found.sort_by(|a, b| b.cmp(a));
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+    Ok(found)
 }
 
 fn is_time(text: &str) -> bool {
@@ -172,8 +187,22 @@ fn is_time(text: &str) -> bool {
     text.len() == SHAPE.len() && text.bytes().zip(SHAPE).all(fits)
 }
 
-/// Tells whether a file is a snapshot that was saved whole and is so still; else why not.
-fn is_good(path: &Path, progress: &dyn Progress) -> Result<(), String> {
+/// How far a file is looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Its note, its size and the last bytes; the whole of it where there is no note.
+    Note,
+    Whole,
+}
+
+/// Tells whether a file is a snapshot of a cluster that was saved whole and is so still; else why
+/// not.
+fn is_good(
+    path: &Path,
+    cluster_id: &str,
+    depth: Depth,
+    progress: &dyn Progress,
+) -> Result<(), String> {
     let is_file = fs::symlink_metadata(path).map(|meta| meta.is_file());
     if !is_file.map_err(|error| error.to_string())? {
         return Err("it is no regular file".into());
@@ -189,6 +218,20 @@ fn is_good(path: &Path, progress: &dyn Progress) -> Result<(), String> {
     let note = note.map(|bytes| Sidecar::decode(&bytes)).transpose()?;
     if note.as_ref().is_some_and(|note| note.size_bytes != source.len()) {
         return Err("it has another size than its note says".into());
+    }
+    let others = |note: &Sidecar| !note.cluster_id.is_empty() && note.cluster_id != cluster_id;
+    if let Some(note) = note.as_ref().filter(|note| others(note)) {
+        return Err(format!("it is of another cluster, {}", note.cluster_id));
+    }
+    if depth == Depth::Note && note.is_some() {
+        let start = source.len().saturating_sub(TRAILER_BYTES);
+        let trailer = source.read_up_to(start, usize_of(TRAILER_BYTES));
+        let trailer = trailer.map_err(|error| error.to_string())?;
+        let is_blank = trailer.iter().all(|byte| *byte == 0);
+        return match source.len() % 512 == TRAILER_BYTES && !is_blank {
+            true => Ok(()),
+            false => Err("it has no sha256 trailer".into()),
+        };
     }
     progress.step("older", source.len());
     let sums = digest(&source, None, progress, true).map_err(|error| match error {
@@ -234,6 +277,7 @@ mod tests {
                 version: sidecar::VERSION,
                 sha256: hex(&Sha256::digest(&bytes)),
                 size_bytes: bytes.len() as u64,
+                cluster_id: "c1".into(),
                 ..Sidecar::default()
             };
             fs::write(note_path(&path), note.encode().unwrap()).unwrap();
@@ -266,7 +310,7 @@ mod tests {
         let pattern = folder.join("e-{time}.db");
         let before = fs::read_dir(folder).unwrap().count();
         for dry_run in [true, false] {
-            let (done, warnings) = keep_last(&pattern, &newest, 2, dry_run, &Silent);
+            let (done, warnings) = keep_last(&pattern, &newest, 2, "c1", dry_run, &Silent);
             assert_eq!(names(&done.kept), ["e-20261105T000000Z.db", "e-20261103T000000Z.db"]);
             let removed = ["e-20261102T000000Z.db", "e-20261101T000000Z.db"];
             assert_eq!(names(&done.removed), removed);
@@ -275,8 +319,64 @@ mod tests {
             let now = fs::read_dir(folder).unwrap().count();
             assert_eq!(before - now, if dry_run { 0 } else { 3 });
         }
-        let (done, _) = keep_last(&pattern, &newest, 2, false, &Silent);
+        let (done, _) = keep_last(&pattern, &newest, 2, "c1", false, &Silent);
         assert_eq!(names(&done.removed), [""; 0]);
+    }
+
+    #[test]
+    fn other_clusters_and_times_to_come_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        for day in [1, 2, 3, 4, 6] {
+            snapshot(folder, &format!("e-2026110{day}T000000Z.db"), true);
+        }
+        let theirs = folder.join("e-20261102T000000Z.db.json");
+        let note = fs::read_to_string(&theirs).unwrap().replace("\"c1\"", "\"c2\"");
+        fs::write(&theirs, note).unwrap();
+        let pattern = folder.join("e-{time}.db");
+        let newest = snapshot(folder, "e-20261105T000000Z.db", true);
+        let (done, warnings) = keep_last(&pattern, &newest, 2, "c1", false, &Silent);
+        assert_eq!(names(&done.kept), ["e-20261105T000000Z.db", "e-20261104T000000Z.db"]);
+        assert_eq!(names(&done.removed), ["e-20261103T000000Z.db", "e-20261101T000000Z.db"]);
+        assert!(warnings[0].contains("e-20261106") && warnings[0].contains("a time to come"));
+        assert!(warnings[1].contains("of another cluster, c2"), "{warnings:?}");
+    }
+
+    /// Counts the bytes of the older files that are read whole, and stops when told to.
+    struct Reads(std::sync::Mutex<u64>, bool);
+
+    impl Progress for Reads {
+        fn step(&self, _: &str, total: u64) {
+            *self.0.lock().unwrap() += total;
+        }
+        fn advance(&self, _: u64) {}
+        fn note(&self, _: &str) {}
+        fn stopped(&self) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn of_what_stays_the_newest_is_read_and_nothing_where_nothing_can_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let all = [1, 2, 3, 4, 5]
+            .map(|day| snapshot(folder, &format!("e-2026110{day}T000000Z.db"), true));
+        let (pattern, newest) = (folder.join("e-{time}.db"), &all[4]);
+        let len = fs::metadata(newest).unwrap().len();
+        for (keep, files) in [(9, 0), (5, 0), (4, 2), (2, 4)] {
+            let reads = Reads(0.into(), false);
+            let (done, _) = keep_last(&pattern, newest, keep, "c1", true, &reads);
+            assert_eq!(*reads.0.lock().unwrap(), files * len, "{keep}");
+            assert_eq!(done.kept.len() as u64, keep.min(5));
+        }
+        // One that was cut since is no backup, though nobody has read it whole.
+        fs::write(&all[1], &fs::read(&all[1]).unwrap()[..512]).unwrap();
+        let (done, _) = keep_last(&pattern, newest, 5, "c1", true, &Silent);
+        assert_eq!((done.kept.len(), done.left_alone.len()), (4, 1));
+        let (done, warnings) = keep_last(&pattern, newest, 1, "c1", false, &Reads(0.into(), true));
+        assert_eq!(done.removed.len(), 0);
+        assert!(warnings[0].contains("interrupted"), "{warnings:?}");
     }
 
     #[test]
