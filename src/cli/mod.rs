@@ -169,8 +169,8 @@ enum Command {
     /// Wait until a running cluster is as it should be
     #[cfg(feature = "live")]
     Wait(cluster::WaitArgs),
-    /// Compare the members' data at one revision: each hashes its keys in turn, the leader last, and
-    /// writes wait for it meanwhile, seconds for a gigabyte
+    /// Compare the members' data at one revision: each hashes its keys in turn, the leader last,
+    /// and writes wait for it meanwhile, seconds for a gigabyte
     #[cfg(feature = "live")]
     Consistency(cluster::ConsistencyArgs),
     /// Show the whole story in a temporary directory, with nothing else installed

@@ -166,10 +166,10 @@ pub fn consistency(
                 if !wait::sleep_until(Instant::now() + PAUSE, progress) {
                     return Err(Error::interrupted());
                 }
-                // Only those that were behind are asked once more, where it is at the same revision.
+                // Only those that were behind are asked once more, if at the same revision.
                 kept = answers;
                 let is_behind =
-                    kept.iter().any(|(_, a)| matches!(a, Err(e) if is_future(&e.cause)));
+                    kept.iter().any(|(_, a)| a.as_ref().is_err_and(|e| is_future(&e.cause)));
                 kept.retain(|(_, a)| a.is_ok() && is_behind && options.revision.is_some());
             }
             _ => return conclude(&view, revision, &answers),

@@ -3,8 +3,8 @@
 //! 1. Only names that the pattern makes, in its own folder, of regular files that were saved whole:
 //!    their note says the same size and hash, or, without a note, their trailer fits. Anything else
 //!    is left alone and named.
-//! 2. Only snapshots of the cluster that the new one is of, where their note says so; and none whose
-//!    name is of a time to come.
+//! 2. Only snapshots of the cluster that the new one is of, where their note says so; and none
+//!    whose name is of a time to come.
 //! 3. The newest ones that are good are kept, the new one among them. The newest older one is read
 //!    again whole, so that there are two that are surely good; of the others that stay, note, size
 //!    and trailer are looked at. What goes is read again whole before, and so is what has no note.
