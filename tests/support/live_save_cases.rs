@@ -165,7 +165,8 @@ fn whatever_goes_wrong_is_no_success_and_leaves_nothing() {
         let sandbox = Sandbox::new();
         let began = Instant::now();
         let flags = "--idle-timeout 300ms --metrics-file tmp/etcd.prom -w json";
-        sandbox.write("tmp/etcd.prom", b"etcdkit_backup_last_revision 7\n");
+        let old = b"# HELP etcdkit_backup_last_revision x\netcdkit_backup_last_revision 7\n";
+        sandbox.write("tmp/etcd.prom", old);
         let line = format!("snapshot save out.db --endpoints {} {flags}", fake.endpoint());
         let ran = sandbox.run(&line).expect(code, &[words]);
         assert_eq!(ran.error()["code"], code, "{fault:?}");

@@ -53,8 +53,12 @@ pub struct LeftAlone {
 
 /// Puts a time into the name of a file, where it asks for one.
 pub(super) fn expand(pattern: &Path, time: &str) -> Result<PathBuf, Error> {
-    let Some(name) = pattern.file_name().and_then(|name| name.to_str()) else {
-        return Ok(pattern.to_owned());
+    let Some(name) = pattern.file_name() else { return Ok(pattern.to_owned()) };
+    let Some(name) = name.to_str() else {
+        return match name.to_string_lossy().contains(TIME) {
+            true => Err(Error::usage(format!("a name with {TIME} must be text in UTF-8"))),
+            false => Ok(pattern.to_owned()),
+        };
     };
     if pattern.parent().is_some_and(|folder| folder.as_os_str().to_string_lossy().contains(TIME)) {
         let message = format!("{TIME} stands in the folder of {}", pattern.display());
