@@ -130,7 +130,7 @@ fn alarms_make_every_endpoint_unhealthy() {
     let line = format!("endpoint health --endpoints {}", three.endpoints());
     for (alarms, words, code) in [
         (vec![(id, NOSPACE)], "Active Alarm(s): NOSPACE", 1),
-        (vec![(id, CORRUPT)], "etcdserver: corrupt cluster", 6),
+        (vec![(id, CORRUPT)], "Active Alarm(s): CORRUPT", 6),
         (vec![(id, NOSPACE), (0, 0)], "Active Alarm(s): NOSPACE UNKNOWN", 1),
     ] {
         three.set(|member| member.alarms.clone_from(&alarms));
