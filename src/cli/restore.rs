@@ -119,6 +119,8 @@ pub(super) fn run(global: &Global, args: Restore) -> Outcome {
             true => Some(global.connection.settings()?),
             false => None,
         },
+        #[cfg(feature = "live")]
+        whole_cluster: global.connection.whole_cluster(),
         manifest: args.manifest,
         skip_hash_check: args.skip_hash_check,
         accept_damaged: args.accept_damaged,

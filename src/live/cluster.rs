@@ -270,23 +270,26 @@ impl Cluster {
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
+    ///
+    /// One after the other: a member takes no write while it hashes (etcd
+    /// server/storage/mvcc/kvstore.go, `hashByRev`, checked at 3.7.3), and all of them at once
+    /// would stop the cluster.
     #[must_use]
     pub fn hash_kvs(&self, revision: i64) -> Answers<HashKv> {
-        self.hash_kvs_of(&self.endpoints(), revision, self.settings.command_timeout)
+        let limit = self.settings.command_timeout;
+        let ask = |endpoint: &str| (endpoint.to_owned(), self.hash_kv(endpoint, revision, limit));
+        self.endpoints().into_iter().map(ask).collect()
     }
 
-    /// Asks some of the endpoints for their HashKV at a revision; each answers within `limit`, or
-    /// not.
-    #[must_use]
-    pub fn hash_kvs_of(
-        &self,
-        endpoints: &[&str],
-        revision: i64,
-        limit: Duration,
-    ) -> Answers<HashKv> {
-        let targets = self.targets.iter();
-        let targets = targets.filter(|target| endpoints.contains(&target.endpoint.given()));
-        self.each_of(targets.collect(), limit, move |mut client| async move {
+    /// Asks one endpoint for its HashKV at a revision.
+    ///
+    /// # Errors
+    ///
+    /// Every cause of a call.
+    pub fn hash_kv(&self, endpoint: &str, revision: i64, limit: Duration) -> Result<HashKv, Error> {
+        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
+        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
+        self.block_on(self.ask_within(limit, target, move |mut client| async move {
             let answer = client.hash_kv(revision).await?;
             Ok(HashKv {
                 header: header(answer.header()),
@@ -294,7 +297,7 @@ impl Cluster {
                 hash_revision: answer.hash_revision(),
                 compact_revision: answer.compact_version(),
             })
-        })
+        }))
     }
 
     /// Reads one key through every endpoint; a linearizable read needs a leader and a majority.

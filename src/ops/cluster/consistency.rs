@@ -153,8 +153,11 @@ pub fn consistency(
             // The limit is for one.
             let asked = Arc::clone(&cluster);
             let limit = cluster.settings().command_timeout;
-            let ask = move || Ok(asked.hash_kvs_of(&[&endpoint], revision, limit));
-            answers.extend(attend(progress, ask)?);
+            let ask = move || {
+                let answer = asked.hash_kv(&endpoint, revision, limit);
+                Ok((endpoint, answer))
+            };
+            answers.push(attend(progress, ask)?);
         }
         let again = again(&answers, options.revision.is_some());
         match again {

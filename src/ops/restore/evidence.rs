@@ -38,7 +38,7 @@ pub(super) fn collect(
         all.push(old_data::evidence(dir, progress, warnings)?);
     }
     #[cfg(feature = "live")]
-    all.extend(live(options.running.as_ref(), warnings)?);
+    all.extend(live(options.running.as_ref(), options.whole_cluster, warnings)?);
     Ok(all)
 }
 
@@ -107,13 +107,18 @@ fn beside(snapshot: &Path, examined: &Examined, warnings: &mut Vec<String>) -> E
 #[cfg(feature = "live")]
 fn live(
     running: Option<&crate::live::Settings>,
+    whole_cluster: bool,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Evidence>, Error> {
     use crate::live::Cluster;
     use crate::ops::reach;
 
     let Some(settings) = running else { return Ok(Vec::new()) };
-    let answers = Cluster::open(settings.clone())?.statuses();
+    let mut cluster = Cluster::open(settings.clone())?;
+    if whole_cluster {
+        cluster.discover()?;
+    }
+    let answers = cluster.statuses();
     // Asked for and not had is not the same as not asked for.
     if answers.iter().all(|(_, answer)| answer.is_err()) {
         let errors: Vec<_> =

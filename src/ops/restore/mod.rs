@@ -61,6 +61,9 @@ pub struct Options {
     /// Running members to ask for their revision.
     #[cfg(feature = "live")]
     pub running: Option<crate::live::Settings>,
+    /// Ask every member that their cluster has.
+    #[cfg(feature = "live")]
+    pub whole_cluster: bool,
     /// Static-pod manifest that gives name, peer URLs and owner.
     pub manifest: Option<PathBuf>,
     /// A full check stands in for a trailer that is not there.

@@ -172,8 +172,7 @@ fn ask(
             let cause = Cause::Timeout { after: limit.saturating_mul(2), doing };
             return Some(Err(live::Error::of(endpoint, cause)));
         }
-        let answers = cluster.hash_kvs_of(&[endpoint], revision, limit.min(left));
-        answers.into_iter().next().map(|(_, answer)| answer)
+        Some(cluster.hash_kv(endpoint, revision, limit.min(left)))
     };
     let answered = |endpoint: &String| Some((endpoint.clone(), one(endpoint)?));
     let mut answers: Answers<HashKv> = endpoints.iter().filter_map(answered).collect();
