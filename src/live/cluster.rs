@@ -235,8 +235,8 @@ impl Cluster {
         &self.settings
     }
 
-    /// Asks from now on every member that the cluster has (`--cluster`), at the first of each
-    /// one's client URLs... all of them, as etcdctl does.
+    /// Asks from now on every member that the cluster has (`--cluster`), at all client URLs that it
+    /// advertises, as etcdctl does.
     ///
     /// # Errors
     ///
@@ -308,22 +308,12 @@ impl Cluster {
         self.each(move |client| read(client, linearizable))
     }
 
-    /// Reads one key through the first endpoint that answers: its revision is one that every
-    /// write acknowledged before has reached.
+    /// Asks the first endpoint that answers for the members.
     ///
     /// # Errors
     ///
     /// The most telling one of those of all endpoints, or of those before the first that no other
     /// endpoint can mend ([`Cause::NotPermitted`] and [`Cause::NotAuthenticated`]).
-    pub fn linearizable_read(&self) -> Result<(String, Read), Error> {
-        self.first(|client| read(client, true))
-    }
-
-    /// Asks the first endpoint that answers for the members.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cluster::linearizable_read`].
     pub fn members(&self) -> Result<Members, Error> {
         let (_, members) =
             self.first(|mut client| async move { Ok(members(&client.member_list().await?)) })?;
@@ -334,7 +324,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// As [`Cluster::linearizable_read`].
+    /// As [`Cluster::members`].
     pub fn alarms(&self) -> Result<Alarms, Error> {
         let (_, alarms) = self.first(|mut client| async move {
             let answer = client.alarm(AlarmAction::Get, AlarmType::None, None).await?;
