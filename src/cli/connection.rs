@@ -156,8 +156,11 @@ impl Connection {
             cacert: file(&self.cacert, "CACERT").or(found.cacert),
             cert,
             key,
-            insecure_skip_verify: flag(self.insecure_skip_tls_verify, "INSECURE_SKIP_TLS_VERIFY")?
-                .unwrap_or(false),
+            insecure_skip_verify: match (self.insecure_skip_tls_verify, is_found) {
+                // A variable does not take the node's own authority away.
+                (given, true) => given.unwrap_or(false),
+                (given, false) => flag(given, "INSECURE_SKIP_TLS_VERIFY")?.unwrap_or(false),
+            },
             required: !flag(self.insecure_transport, "INSECURE_TRANSPORT")?.unwrap_or(true),
         };
         let limit = |given, name, default| limit(given, name).map(|limit| limit.unwrap_or(default));

@@ -206,9 +206,14 @@ impl Cluster {
             return Err(Error::of("", Cause::NoEndpoints));
         }
         let targets = targets(&settings.endpoints)?;
+        let material = tls::material(&settings.tls)?;
+        let tls_wanted = settings.tls.is_wanted();
+        if targets.iter().any(|target| target.endpoint.is_secure(tls_wanted)) {
+            material.check_dates(&settings.tls)?;
+        }
         let dialer = Dialer {
-            tls: tls::material(&settings.tls)?,
-            tls_wanted: settings.tls.is_wanted(),
+            tls: material,
+            tls_wanted,
             timeout: settings.dial_timeout.min(settings.command_timeout),
             keepalive_time: settings.keepalive_time,
             keepalive_timeout: settings.keepalive_timeout,

@@ -18,7 +18,7 @@ use tower::service_fn;
 use super::certificate::{self, shown};
 use super::tls::{Material, Purpose};
 use super::trace::{Ended, Greeting, Trace, Traced, ended};
-use super::{Cause, Endpoint, Error, Place, Security, Token, diagnose};
+use super::{Cause, Endpoint, Error, Place, Token, diagnose};
 
 /// Shortest time between two questions for a sign of life that no etcd takes ill (grpc-go
 /// internal/internal.go, `KeepaliveMinPingTime`).
@@ -105,11 +105,7 @@ impl Dialer {
 
     /// Tells whether connections to an endpoint use TLS.
     pub(super) fn is_secure(&self, endpoint: &Endpoint) -> bool {
-        match endpoint.security() {
-            Security::Plain => false,
-            Security::Tls => true,
-            Security::AsFlagsSay => self.tls_wanted,
-        }
+        endpoint.is_secure(self.tls_wanted)
     }
 
     /// Opens a channel for gRPC; it connects again by itself when the connection breaks.

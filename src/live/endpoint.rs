@@ -137,6 +137,16 @@ impl Endpoint {
         }
     }
 
+    /// Tells whether connections use TLS; `wanted` where endpoints without a scheme do.
+    #[must_use]
+    pub fn is_secure(&self, wanted: bool) -> bool {
+        match self.security {
+            Security::Plain => false,
+            Security::Tls => true,
+            Security::AsFlagsSay => wanted,
+        }
+    }
+
     /// Returns where it listens.
     #[must_use]
     pub fn place(&self) -> &Place {

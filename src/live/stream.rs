@@ -17,8 +17,8 @@ use super::cluster::Kept;
 use super::dial::{Dialer, Latest};
 use super::{Cause, Cluster, Error};
 
-/// Pieces that may wait; etcd sends pieces of 32 KiB, and none above 4 MiB is taken (tonic 0.14), so
-/// that a hostile server gets less than 64 MiB.
+/// Pieces that may wait. etcd sends 32 KiB each; none above 4 MiB is taken (tonic 0.14), so that a
+/// hostile server gets less than 64 MiB.
 const AHEAD: usize = 12;
 /// Time between two questions whether to stop.
 const TICK: Duration = Duration::from_millis(100);

@@ -138,15 +138,34 @@ impl Material {
         Arc::new(config)
     }
 
+    /// Makes sure that an authority that was named is valid today.
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::Material`] with the dates of the first one, where none is and one is needed.
+    pub(super) fn check_dates(&self, tls: &Tls) -> Result<(), Error> {
+        let (Some(file), Some(given), false) = (&tls.cacert, &self.given, self.any) else {
+            return Ok(());
+        };
+        if given.iter().any(is_in_time) {
+            return Ok(());
+        }
+        let first = given.first().and_then(|first| Facts::read(first)).unwrap_or_default();
+        Err(unusable(file, format!("no authority in it is valid today: {}", first.dates())))
+    }
+
     /// `None` where there is no authority at all: then no server is trusted.
     fn verifier(&self) -> Option<Arc<WebPkiServerVerifier>> {
         let made = self.verifier.get_or_init(|| {
             let mut roots = RootCertStore::empty();
             match &self.given {
-                Some(given) => roots.add_parsable_certificates(given.iter().cloned()),
+                Some(given) => {
+                    let given = given.iter().filter(|one| is_in_time(one)).cloned();
+                    roots.add_parsable_certificates(given)
+                }
                 None => {
-                    let system = rustls_native_certs::load_native_certs();
-                    roots.add_parsable_certificates(system.certs)
+                    let system = rustls_native_certs::load_native_certs().certs;
+                    roots.add_parsable_certificates(system.into_iter().filter(is_in_time))
                 }
             };
             let builder =
@@ -163,14 +182,12 @@ fn anchors(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     for certificate in &all {
         roots.add(certificate.clone()).map_err(|error| unusable(file, error))?;
     }
-    // webpki takes the authorities of its caller without a look at their dates.
-    let facts: Vec<Facts> = all.iter().filter_map(|one| Facts::read(one)).collect();
-    if let (Some(first), true) = (facts.first(), !facts.iter().any(Facts::is_in_time)) {
-        let what = format!("no authority in it is valid today: {}", first.dates());
-        return Err(unusable(file, what));
-    }
-    let is_in_time = |one: &CertificateDer<'_>| Facts::read(one).is_none_or(|one| one.is_in_time());
-    Ok(all.into_iter().filter(is_in_time).collect())
+    Ok(all)
+}
+
+/// webpki takes the authorities of its caller without a look at their dates.
+fn is_in_time(authority: &CertificateDer<'_>) -> bool {
+    Facts::read(authority).is_some_and(|facts| facts.is_in_time())
 }
 
 fn identity(

@@ -24,6 +24,8 @@ use crate::live::{Answers, Cause, Cluster, HashKv, Settings};
 use crate::ops::{Error, ExitCode, Progress};
 
 /// Time between two tries.
+/// Bytes of a database that a member hashes in a second at least.
+const BYTES_A_SECOND: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What to compare.
@@ -152,7 +154,7 @@ pub fn consistency(
             }
             // The limit is for one.
             let asked = Arc::clone(&cluster);
-            let limit = cluster.settings().command_timeout;
+            let limit = limit(&view, cluster.settings().command_timeout);
             let ask = move || {
                 let answer = asked.hash_kv(&endpoint, revision, limit);
                 Ok((endpoint, answer))
@@ -181,6 +183,14 @@ pub fn consistency(
 }
 
 /// Where to ask the members that answer, each once: the leader last, as writes wait for it most.
+/// Returns how long a member may hash: one that is given up hashes on, and the next one would stand
+/// still beside it.
+fn limit(view: &View, command_timeout: Duration) -> Duration {
+    let largest = view.members.iter().filter_map(|member| member.db_size).max().unwrap_or(0);
+    let largest = u64::try_from(largest).unwrap_or_default();
+    command_timeout.max(Duration::from_secs(10 + largest / BYTES_A_SECOND))
+}
+
 fn in_order(view: &View) -> Vec<String> {
     let mut members: Vec<&MemberView> = view.members.iter().filter(|m| m.answered()).collect();
     members.sort_by_key(|member| member.is_leader == Some(true));

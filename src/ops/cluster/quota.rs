@@ -2,7 +2,8 @@
 //!
 //! etcd counts the pages of its file that were ever used, free ones too, against the quota; at the
 //! quota it raises NOSPACE and refuses puts and leases, and transactions with a put in them (etcd
-//! server/storage/quota.go and server/etcdserver/apply, `applierV3Capped`, checked at 3.7.3). Thresholds: 75 % is a warning, 90 % critical.
+//! server/storage/quota.go and server/etcdserver/apply, `applierV3Capped`, checked at 3.7.3).
+//! Thresholds: 75 % is a warning, 90 % critical.
 
 use serde::Serialize;
 

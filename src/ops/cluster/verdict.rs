@@ -292,11 +292,10 @@ fn kept_out(view: &View, severity: Urgency, remarks: &mut Remarks) {
             (true, 1) => " refuses us",
             (true, _) => " refuse us",
         };
-        let mut why: Vec<&str> = members.iter().map(|(_, error)| error.message.as_str()).collect();
-        why.dedup();
-        let message = match why.as_slice() {
-            [why] => format!("{}{does}: {why}", who.join(", ")),
-            _ => {
+        let why: Vec<&str> = members.iter().map(|(_, error)| error.message.as_str()).collect();
+        let message = match why.iter().all(|one| *one == first.message) {
+            true => format!("{}{does}: {}", who.join(", "), first.message),
+            false => {
                 let each = who.iter().zip(why).map(|(who, why)| format!("{who}: {why}"));
                 each.collect::<Vec<_>>().join("; ")
             }

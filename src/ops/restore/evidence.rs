@@ -116,7 +116,11 @@ fn live(
     let Some(settings) = running else { return Ok(Vec::new()) };
     let mut cluster = Cluster::open(settings.clone())?;
     if whole_cluster {
-        cluster.discover()?;
+        cluster.discover().map_err(|error| {
+            let message = format!("no revision from --endpoints: {error}");
+            Error::new(reach::code(&error.cause), message)
+                .hint("leave --endpoints out, and give what is known with --newest-revision")
+        })?;
     }
     let answers = cluster.statuses();
     // Asked for and not had is not the same as not asked for.

@@ -179,7 +179,7 @@ impl Report {
 /// Every refusal and failure; there is no new file then.
 pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     if let Some(path) = &options.metrics_file {
-        check_metrics(path, options)?;
+        metrics::check_place(path, options)?;
     }
     let mut run = Run { steps: Vec::new(), highest: 0, began: Instant::now() };
     let mut outcome = run.save(options, progress);
@@ -195,20 +195,6 @@ pub fn save(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
         }
     }
     outcome
-}
-
-/// Keeps the figures from taking the place of anything else.
-fn check_metrics(path: &Path, options: &Options) -> Result<(), Error> {
-    let mut made = vec![options.audit_log.clone()];
-    if let Output::File(pattern) = &options.output {
-        let target = retention::expand(pattern, &clock::compact())?;
-        made.extend([note_path(&target), target]);
-    }
-    let made: Vec<&Path> = made.iter().map(PathBuf::as_path).collect();
-    metrics::check(path, &made).map_err(|error| {
-        Error::usage(format!("--metrics-file {}: {error}; nothing was saved", path.display()))
-            .hint("name a file of its own, whose name ends in .prom")
-    })
 }
 
 /// Counts a save that could not even begin, in the file for node_exporter.
@@ -569,10 +555,23 @@ impl Run {
             (job.options.keep_last, job.place)
         {
             let began = Instant::now();
-            let (done, warnings) =
-                retention::keep_last(pattern, target, keep, &report.cluster_id, false, progress);
-            report.retention = Some(done);
-            report.warnings.extend(warnings);
+            // What may lack writes, or is known to differ, takes no good snapshot's place.
+            if report.quorum && !job.options.accept_corrupt {
+                let (done, warnings) = retention::keep_last(
+                    pattern,
+                    target,
+                    keep,
+                    &report.cluster_id,
+                    false,
+                    progress,
+                );
+                report.retention = Some(done);
+                report.warnings.extend(warnings);
+            } else {
+                let warning = "no older snapshot was removed: this one was saved without a \
+                               majority, or from a cluster that may be corrupt";
+                report.warnings.push(warning.to_owned());
+            }
             self.steps.push(Step::since("retention", began));
         }
         let mut late = report.warnings.split_off(told);

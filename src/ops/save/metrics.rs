@@ -12,8 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::Step;
-use super::live::Report;
+use super::live::{Options, Output, Report};
+use super::{Step, note_path, retention};
 use crate::bolt::Source;
 use crate::ops::{Error, ExitCode, clock, disk};
 
@@ -76,6 +76,26 @@ pub(super) fn check(path: &Path, made: &[&Path]) -> io::Result<()> {
                 false => other("it holds something else, and is left alone"),
             }
         }
+    }
+}
+
+/// Keeps the figures from taking the place of anything else.
+pub(super) fn check_place(path: &Path, options: &Options) -> Result<(), Error> {
+    let mut made = vec![options.audit_log.clone()];
+    if let Output::File(pattern) = &options.output
+        && let Ok(target) = retention::expand(pattern, &clock::compact())
+    {
+        made.extend([note_path(&target), target]);
+    }
+    let made: Vec<&Path> = made.iter().map(std::path::PathBuf::as_path).collect();
+    match check(path, &made) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::usage(format!(
+            "--metrics-file {}: {error}; nothing was saved",
+            path.display()
+        ))
+        .hint("name a file of its own, whose name ends in .prom")),
+        // A backup is not given up for its figures; that they cannot be written is told then.
+        _ => Ok(()),
     }
 }
 

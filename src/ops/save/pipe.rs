@@ -69,6 +69,8 @@ pub(super) struct Pipe<'a> {
 struct State {
     /// Bytes that somebody took.
     written: AtomicU64,
+    /// All is written, and a disk makes it durable: nobody's idleness.
+    is_syncing: AtomicBool,
     is_done: AtomicBool,
 }
 
@@ -117,7 +119,7 @@ impl<'a> Pipe<'a> {
                 return Err(STOPPED.into());
             }
             let now = written(self);
-            if now != before {
+            if now != before || self.state.is_syncing.load(Ordering::Relaxed) {
                 (before, since) = (now, Instant::now());
             }
             if since.elapsed() >= self.idle {
@@ -164,7 +166,10 @@ fn write_all(mut out: File, pieces: &Receiver<Vec<u8>>, state: &State) -> io::Re
         }
     }
     match out.metadata()?.is_file() {
-        true => out.sync_all(),
+        true => {
+            state.is_syncing.store(true, Ordering::Relaxed);
+            out.sync_all()
+        }
         false => Ok(()),
     }
 }

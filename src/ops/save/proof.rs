@@ -238,11 +238,11 @@ pub(super) fn prove(
         (false, Some(theirs)) => {
             let own = own(file, rows, progress).map_err(Unproved::Other)?;
             if own.hash != theirs.hash {
-                let others = proof.members.iter().filter(comparable);
-                let is_source = proof.members.iter().any(|member| member.member_id == source);
+                let mut others = proof.members.iter().filter(comparable);
+                let is_source = others.clone().any(|member| member.member_id == source);
                 let error = not_ours(&own, theirs);
                 // Against one other member it is not known which of the two is wrong.
-                return Err(match is_source || others.count() > 1 {
+                return Err(match is_source || others.nth(1).is_some() {
                     true => Unproved::Source(error),
                     false => Unproved::Other(error),
                 });

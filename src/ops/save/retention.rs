@@ -227,6 +227,9 @@ fn is_good(
     if let Some(note) = note.as_ref().filter(|note| others(note)) {
         return Err(format!("it is of another cluster, {}", note.cluster_id));
     }
+    if note.as_ref().is_some_and(|note| note.quorum == Some(false)) {
+        return Err("it was saved without a majority, so it does not count".into());
+    }
     if depth == Depth::Note && note.is_some() {
         let start = source.len().saturating_sub(TRAILER_BYTES);
         let trailer = source.read_up_to(start, usize_of(TRAILER_BYTES));
