@@ -302,6 +302,11 @@ fn without_a_majority_it_is_refused_unless_that_is_accepted() {
         let warnings = report.get("warnings").unwrap_or(&report["files"][0]["warnings"]);
         assert!(warnings.to_string().contains(short), "{report}");
     }
+    // It takes the place of no snapshot that a majority stood behind.
+    sandbox.write("e-20200101T000000Z.db", &snapshot("3.6"));
+    let line = "snapshot save e-{time}.db --keep-last 1 --without-quorum --endpoints";
+    sandbox.run(&format!("{line} {endpoints}")).expect(0, &["no older snapshot was removed"]);
+    assert!(sandbox.exists("e-20200101T000000Z.db"));
     // A note about another file says nothing of this one.
     fs::copy(sandbox.path("out.db.json"), sandbox.path("other.db.json")).unwrap();
     sandbox.write("other.db", &snapshot("3.5"));
