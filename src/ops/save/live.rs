@@ -635,7 +635,7 @@ impl Job<'_> {
         let is_kept = matches!(self.place, Place::File { .. });
         std::thread::scope(|scope| {
             let spawn = || std::thread::Builder::new();
-            // What fails here fails again when it is published.
+            // The file remembers what fails here, and its last sync tells.
             let _ = is_kept.then(|| spawn().spawn_scoped(scope, || out.sync()));
             let asking = self.options.hashkv.then(ask).flatten();
             let examined = examine_written(target, out.file(), &received.sha256, self.progress)?;
