@@ -7,6 +7,7 @@
 //! | [`format`](mod@format) | bytes to values and back; no I/O, no clock |
 //! | [`bolt`] | one bbolt file: read, check, build |
 //! | [`etcd`] | what the rows mean: revisions, members, leases, WAL |
+//! | [`store`] | an etcd in your process, on its own files |
 //! | [`kube`] | control-plane files and stored objects |
 //! | [`live`] | connections to running etcds |
 //! | [`ops`] | one verb a file: options in, report out |
@@ -23,3 +24,4 @@ pub mod kube;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod ops;
+pub mod store;

@@ -27,6 +27,8 @@
 mod ahead;
 pub mod builder;
 pub mod cursor;
+pub mod db;
+pub mod disk;
 pub mod edit;
 pub mod overlay;
 mod page;

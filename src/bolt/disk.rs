@@ -1,0 +1,323 @@
+//! Every change to a disk that a running database or log makes, in one place.
+//!
+//! A [`Disk`] is the operating system's, or the same with a [`Probe`] that sees each change before
+//! it is made and after: a test records them to replay a loss of power at any moment, or makes one
+//! fail. Without a probe nothing is copied.
+//!
+//! 1. A file remembers that the disk lost what was written: Linux tells it once, to whoever syncs
+//!    first, so no later sync may say that all is well.
+//! 2. Files are made with mode 0600 and directories with 0700.
+//!
+//! Source: Linux `errseq_t`; bbolt `db.go` and etcd `wal.go` for what is synced when.
+
+use std::fmt::Debug;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::format::u64_of;
+
+/// One change, as it is asked of the operating system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A new empty file, which later events call by this number.
+    Create {
+        /// The file's number.
+        file: u64,
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A file that was there is opened to be changed.
+    Open {
+        /// The file's number.
+        file: u64,
+        /// Its path.
+        path: PathBuf,
+    },
+    /// Bytes are written.
+    Write {
+        /// The file's number.
+        file: u64,
+        /// Where, in bytes.
+        offset: u64,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// A file is cut or grown.
+    SetLen {
+        /// The file's number.
+        file: u64,
+        /// Its new length in bytes.
+        len: u64,
+    },
+    /// Everything written to a file before is durable after this, and its length.
+    Sync {
+        /// The file's number.
+        file: u64,
+    },
+    /// A new directory.
+    MakeDir(PathBuf),
+    /// The entries of a directory are durable after this.
+    SyncDir(PathBuf),
+    /// A new name; what had it is gone.
+    Rename {
+        /// The old name.
+        from: PathBuf,
+        /// The new one.
+        to: PathBuf,
+    },
+    /// A file's name is gone.
+    Remove(PathBuf),
+}
+
+/// What a probe lets happen.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The change is made.
+    Go,
+    /// The change is not made, and this is the answer.
+    Fail(io::Error),
+    /// Of a write only so many bytes are made, and then this is the answer.
+    Part(usize, io::Error),
+}
+
+/// Sees every change.
+pub trait Probe: Debug + Send + Sync {
+    /// Is told what is about to be done, and decides.
+    fn before(&self, event: &Event) -> Verdict;
+    /// Is told what was done.
+    fn after(&self, event: Event);
+}
+
+static NEXT_FILE: AtomicU64 = AtomicU64::new(1);
+
+/// Where files are changed.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    probe: Option<Arc<dyn Probe>>,
+}
+
+impl Disk {
+    /// Makes a disk whose changes a probe sees.
+    #[must_use]
+    pub fn with_probe(probe: Arc<dyn Probe>) -> Self {
+        Self { probe: Some(probe) }
+    }
+
+    fn change<T>(
+        &self,
+        event: impl FnOnce() -> Event,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(probe) = &self.probe else { return work() };
+        let event = event();
+        match probe.before(&event) {
+            Verdict::Go => {}
+            Verdict::Fail(error) | Verdict::Part(_, error) => return Err(error),
+        }
+        let done = work()?;
+        probe.after(event);
+        Ok(done)
+    }
+
+    /// Makes a new file, to be written and read.
+    ///
+    /// # Errors
+    /// There is one of that name, or it cannot be made.
+    pub fn create(&self, path: &Path) -> io::Result<DiskFile> {
+        let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = self.change(
+            || Event::Create { file: number, path: path.to_owned() },
+            || options.open(path),
+        )?;
+        Ok(DiskFile { file, number, disk: self.clone(), lost: OnceLock::new() })
+    }
+
+    /// Opens a file that is there, to be written and read.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
+    pub fn open(&self, path: &Path) -> io::Result<DiskFile> {
+        let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true);
+        let file = self.change(
+            || Event::Open { file: number, path: path.to_owned() },
+            || options.open(path),
+        )?;
+        Ok(DiskFile { file, number, disk: self.clone(), lost: OnceLock::new() })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// It is there, or cannot be made.
+    pub fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.change(
+            || Event::MakeDir(path.to_owned()),
+            || fs::DirBuilder::new().mode(0o700).create(path),
+        )
+    }
+
+    /// Makes a directory's entries durable.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or synced.
+    pub fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.change(|| Event::SyncDir(path.to_owned()), || fs::File::open(path)?.sync_all())
+    }
+
+    /// Renames; what has the new name is replaced.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change(
+            || Event::Rename { from: from.to_owned(), to: to.to_owned() },
+            || fs::rename(from, to),
+        )
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// There is none, or the disk fails.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        self.change(|| Event::Remove(path.to_owned()), || fs::remove_file(path))
+    }
+}
+
+/// A file that is written by position.
+#[derive(Debug)]
+pub struct DiskFile {
+    file: fs::File,
+    number: u64,
+    disk: Disk,
+    lost: OnceLock<i32>,
+}
+
+impl DiskFile {
+    /// Returns the open file, for reading, locks and metadata.
+    #[must_use]
+    pub fn file(&self) -> &fs::File {
+        &self.file
+    }
+
+    /// Fills `buffer` from byte `offset` on.
+    ///
+    /// # Errors
+    /// The file ends before, or the disk fails.
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    /// Returns the file's length in bytes.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Tells whether there are no bytes.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Writes all of `bytes` at a position.
+    ///
+    /// # Errors
+    /// The disk fails; a part may be written.
+    pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let Some(probe) = &self.disk.probe else { return self.file.write_all_at(bytes, offset) };
+        let event =
+            |bytes: &[u8]| Event::Write { file: self.number, offset, bytes: bytes.to_vec() };
+        let whole = event(bytes);
+        match probe.before(&whole) {
+            Verdict::Go => {}
+            Verdict::Fail(error) => return Err(error),
+            Verdict::Part(count, error) => {
+                let part = bytes.get(..count).unwrap_or(bytes);
+                self.file.write_all_at(part, offset)?;
+                probe.after(event(part));
+                return Err(error);
+            }
+        }
+        self.file.write_all_at(bytes, offset)?;
+        probe.after(whole);
+        Ok(())
+    }
+
+    /// Cuts or grows the file; what is grown reads as zeros.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.change(|| Event::SetLen { file: self.number, len }, || self.file.set_len(len))
+    }
+
+    /// Gives the file blocks up to `len` bytes, so that writes there change no metadata; where the
+    /// file system cannot, the file is only grown. It is not made shorter.
+    ///
+    /// # Errors
+    /// There is no room, or the disk fails.
+    pub fn allocate(&self, len: u64) -> io::Result<()> {
+        let before = self.len()?;
+        if before >= len {
+            return Ok(());
+        }
+        self.disk.change(
+            || Event::SetLen { file: self.number, len },
+            || match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, len)
+            {
+                Ok(()) => Ok(()),
+                Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                    self.file.set_len(len)
+                }
+                Err(error) => Err(error.into()),
+            },
+        )
+    }
+
+    /// Makes what was written durable, and what is needed to read it back (fdatasync).
+    ///
+    /// # Errors
+    /// The disk fails, or failed before: what was written may be lost.
+    pub fn sync(&self) -> io::Result<()> {
+        let synced = match self.lost.get() {
+            Some(code) => Err(io::Error::from_raw_os_error(*code)),
+            None => {
+                self.disk.change(|| Event::Sync { file: self.number }, || self.file.sync_data())
+            }
+        };
+        if let Err(error) = &synced {
+            let code = error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
+            let _ = self.lost.set(code);
+        }
+        synced
+    }
+
+    /// Writes zeros from `offset` up to `end`, so that they are really there.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn write_zeros(&self, offset: u64, end: u64) -> io::Result<()> {
+        const CHUNK: [u8; 4096] = [0; 4096];
+        let mut at = offset;
+        while at < end {
+            let left = end.saturating_sub(at).min(u64_of(CHUNK.len()));
+            let part = CHUNK.get(..crate::format::usize_of(left)).unwrap_or(&CHUNK);
+            self.write_all_at(part, at)?;
+            at = at.saturating_add(left);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! The store's threads, and the face that callers see.

@@ -1,0 +1,53 @@
+//! An etcd in your process, on etcd's own files.
+//!
+//! One member: what it writes, a real etcd opens, at any time, also after `kill -9`. No network is
+//! in here, no raft protocol, and no async runtime; answers are waited for or polled.
+//!
+//! How a write goes:
+//!
+//! ```text
+//! caller -> check -> queue -> log thread: number, encode, write, fdatasync
+//!                             apply thread: etcd::apply -> mvcc (memory), answers, watchers
+//!                             backend thread: rows since the last commit -> bolt::db, one batch
+//! ```
+//!
+//! 1. The log is the truth. Nothing is seen - answer, read or watch event - before the entry that
+//!    makes it is synced.
+//! 2. The backend lags, and never runs ahead of the synced log: before each of its commits the log
+//!    holds a synced HardState whose commit index is not below the backend's consistent index.
+//!    Data and the index that covers it are in one batch.
+//! 3. Entries are applied by [`crate::etcd::apply`], as the offline tools do; same log, same rows.
+//! 4. Reads never wait for writers' disks, and no reader, compaction, defrag or snapshot stalls a
+//!    writer: what takes long works on a view, in small steps.
+//! 5. After a disk error the store writes no more and says so; it reads on.
+//!
+//! Files: `log` writes the WAL, `open` makes a directory fit to go on, `index` knows where each
+//! key's records are, `mvcc` is the state, `engine` the threads, `watch` the fan-out, `lease` the
+//! countdown, `guard` what is checked before a request is logged.
+//!
+//! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
+
+#![deny(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+pub mod answer;
+pub mod clock;
+pub mod engine;
+pub mod error;
+pub mod guard;
+pub mod index;
+pub mod kv;
+pub mod lease;
+pub mod log;
+pub mod mvcc;
+pub mod open;
+pub mod pending;
+pub mod watch;
+
+pub use error::{Code, Error};
+pub use kv::{Commit, Event, Kv};

@@ -1,0 +1,145 @@
+//! An answer that comes later: waited for by a thread, or polled as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+#[derive(Debug)]
+struct Slot<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    value: Option<T>,
+    is_dropped: bool,
+    waker: Option<Waker>,
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end that waits.
+#[derive(Debug)]
+pub struct Pending<T>(Arc<Slot<T>>);
+
+/// The end that answers; dropped without an answer, the other end learns that.
+#[derive(Debug)]
+pub struct Promise<T>(Option<Arc<Slot<T>>>);
+
+/// Makes both ends.
+#[must_use]
+pub fn pending<T>() -> (Promise<T>, Pending<T>) {
+    let state = State { value: None, is_dropped: false, waker: None };
+    let slot = Arc::new(Slot { state: Mutex::new(state), changed: Condvar::new() });
+    (Promise(Some(Arc::clone(&slot))), Pending(slot))
+}
+
+impl<T> Promise<T> {
+    /// Answers.
+    pub fn fulfil(mut self, value: T) {
+        if let Some(slot) = self.0.take() {
+            let mut state = slot.lock();
+            state.value = Some(value);
+            let waker = state.waker.take();
+            drop(state);
+            slot.changed.notify_all();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            let mut state = slot.lock();
+            state.is_dropped = true;
+            let waker = state.waker.take();
+            drop(state);
+            slot.changed.notify_all();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer; `None` when none will come.
+    pub fn wait(self) -> Option<T> {
+        let mut state = self.0.lock();
+        loop {
+            if state.value.is_some() || state.is_dropped {
+                return state.value.take();
+            }
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for the answer, but not longer than this; gives itself back when the time is over.
+    ///
+    /// # Errors
+    /// The time is over.
+    pub fn wait_for(self, limit: Duration) -> Result<Option<T>, Self> {
+        let state = self.0.lock();
+        let waiting = |state: &mut State<T>| state.value.is_none() && !state.is_dropped;
+        let (mut state, timeout) = self
+            .0
+            .changed
+            .wait_timeout_while(state, limit, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() && waiting(&mut state) {
+            drop(state);
+            return Err(self);
+        }
+        Ok(state.value.take())
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.lock();
+        if state.value.is_some() || state.is_dropped {
+            return Poll::Ready(state.value.take());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_arrives_or_is_known_not_to() {
+        let (promise, waiting) = pending();
+        let thread = std::thread::spawn(move || waiting.wait());
+        promise.fulfil(7);
+        assert_eq!(thread.join().unwrap(), Some(7));
+
+        let (promise, waiting) = pending::<u8>();
+        let waiting = waiting.wait_for(Duration::from_millis(1)).unwrap_err();
+        drop(promise);
+        assert_eq!(waiting.wait(), None);
+    }
+
+    #[test]
+    fn it_is_a_future() {
+        let (promise, mut waiting) = pending();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut waiting).poll(&mut context).is_pending());
+        promise.fulfil("here");
+        assert_eq!(Pin::new(&mut waiting).poll(&mut context), Poll::Ready(Some("here")));
+    }
+}
