@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::queue::{Done, Proposal, Reply, Work};
+use super::queue::{Done, Proposal, Reply};
 use crate::etcd::apply::Outcome;
 use crate::etcd::request::{self, Body, Content};
 use crate::format::wal::Entry;
@@ -205,7 +205,7 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
 
 fn tell(shared: &Arc<Shared>, mut effects: Vec<Effect>) {
     let commits: Vec<_> =
-        effects.iter_mut().filter_map(|effect| effect.applied.commit.take()).map(Arc::new).collect();
+        effects.iter_mut().filter_map(|effect| effect.applied.commit.take()).collect();
     if !commits.is_empty() {
         shared.hub.publish(commits);
     }
@@ -287,12 +287,5 @@ fn forgets(mvcc: &crate::store::mvcc::Mvcc, data: &[u8]) -> Forgotten {
             Forgotten::Users(names)
         }
         _ => Forgotten::Nobody,
-    }
-}
-
-impl Work {
-    /// Makes a request that nobody waits for.
-    pub(super) fn unattended(data: Vec<u8>) -> Self {
-        Self::Propose(Proposal::normal(data, Reply::Nobody))
     }
 }

@@ -185,11 +185,16 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
     shared.backend.is_dirty.store(false, Ordering::Release);
-    let (applied, batch) = shared.core.write(|mvcc| {
-        let is_new = mvcc.applied() != writing.saved || mvcc.unsaved().0 > 0;
-        (mvcc.applied(), is_new.then(|| (mvcc.unsaved().1, mvcc.take_batch())))
+    let (applied, bytes, taken) = shared.core.write(|mvcc| {
+        let bytes = mvcc.unsaved().1;
+        let taken = mvcc.take_batch();
+        shared.backend.note_unsaved(mvcc.unsaved());
+        (mvcc.applied(), bytes, taken)
     })?;
-    let Some((bytes, batch)) = batch else { return Ok(db.view()) };
+    if taken.is_empty() {
+        return Ok(db.view());
+    }
+    let batch = taken.into_batch();
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
         recorded.batches.push(batch.clone());

@@ -3,23 +3,19 @@
 //! A request is looked at before it is logged (form, permission, room, size), encoded once, and
 //! queued. What the caller waits for comes when the entry is synced and applied.
 
-use std::borrow::Cow;
-use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use super::queue::{Done, Outcome, Proposal, Reply};
 use super::{LAG_MAX, Shared, Store};
-use crate::etcd::apply::{self, Latest, Refusal, State, Step, Unreadable};
+use crate::etcd::apply::Refusal;
 use crate::etcd::request::{
-    Body, Compaction, DeleteRange, Header, Op, Put, Range, Request, Span, Txn,
+    Body, Compaction, DeleteRange, Header, Op, Put, Range, Request, Txn,
 };
-use crate::etcd::revision::Revision;
-use crate::etcd::schema;
-use crate::format::wal::{Entry, entry_kind};
+use crate::format::wal::entry_kind;
 use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
 use crate::store::guard::{self, Caller, Wish};
-use crate::store::mvcc::{Mvcc, RangePlan};
+use crate::store::mvcc;
 use crate::store::pending::{Pending, pending};
 
 impl Store {
@@ -85,7 +81,8 @@ impl Store {
         if shared.core.is_auth_on() {
             shared.check(caller, Wish::Request(&Body::Range(request.clone())))?;
         }
-        shared.core.read(|mvcc| mvcc.plan_range(request))??.fetch()
+        shared.core.check_open()?;
+        mvcc::read(&shared.core.mvcc, request)
     }
 
     /// Forgets what is older than a revision; physical: waits until it is gone from the database.
@@ -152,7 +149,7 @@ impl Shared {
         if let Body::Txn(txn) = &body
             && is_read_only(txn)
         {
-            let done = self.read_txn(caller, body)?;
+            let done = self.read_txn(txn)?;
             let (promise, pending) = pending();
             promise.fulfil(Ok(done));
             return Ok(pending);
@@ -199,34 +196,10 @@ impl Shared {
     }
 
     /// Answers a transaction that only reads, from one state.
-    fn read_txn(&self, caller: &Caller, body: Body<'_>) -> Result<Done, Error> {
-        let data = self.encode(caller, body.clone());
-        let Body::Txn(txn) = &body else { return Err(Error::InvalidSort) };
-        let entry = Entry { data: &data, ..Entry::default() };
-        let rules = self.options.rules();
-        let (revision, succeeded, plans) = self.core.read(|mvcc| {
-            let effect = apply::apply(&WithoutAlarms(mvcc), &rules, &entry);
-            let effect = effect.map_err(|error| Error::Storage(error.to_string()))?;
-            if let apply::Outcome::Refused(refusal) = effect.outcome {
-                return Err(Error::Refused(refusal));
-            }
-            let succeeded = matches!(effect.steps.first(), Some(Step::Txn { succeeded: true, .. }));
-            let ops = if succeeded { &txn.success } else { &txn.failure };
-            let plans = ops.iter().map(|op| match op {
-                Op::Range(range) => mvcc.plan_range(range).map(Some),
-                _ => Ok(None),
-            });
-            let plans: Vec<Option<RangePlan>> = plans.collect::<Result<_, _>>()?;
-            Ok((mvcc.revision(), succeeded, plans))
-        })??;
-        let responses = plans.into_iter().map(|plan| match plan {
-            Some(plan) => plan.fetch().map(|answer| answer::Op::Range(answer.body)),
-            None => Ok(answer::Op::Nothing),
-        });
-        let responses = responses.collect::<Result<_, _>>()?;
-        let body = answer::Body::Txn(answer::Txn { succeeded, responses });
+    fn read_txn(&self, txn: &Txn<'_>) -> Result<Done, Error> {
+        let Answer { revision, body } = self.core.read(|mvcc| mvcc.plan_txn(txn))??.fetch()?;
         let index = self.core.applied.load(Ordering::Acquire);
-        Ok(Done { index, answer: Answer { revision, body } })
+        Ok(Done { index, answer: Answer { revision, body: answer::Body::Txn(body) } })
     }
 }
 
@@ -248,49 +221,4 @@ fn touches_auth(body: &Body<'_>) -> bool {
 #[must_use]
 pub fn is_read_only(txn: &Txn<'_>) -> bool {
     txn.success.iter().chain(&txn.failure).all(|op| matches!(op, Op::Range(_)))
-}
-
-/// A state in which no alarm stands: what only reads is answered under any.
-struct WithoutAlarms<'a>(&'a Mvcc);
-
-impl State for WithoutAlarms<'_> {
-    fn current_revision(&self) -> i64 {
-        self.0.current_revision()
-    }
-
-    fn compact_revision(&self) -> i64 {
-        State::compact_revision(self.0)
-    }
-
-    fn latest(&self, key: &[u8]) -> Result<Option<Latest>, Unreadable> {
-        self.0.latest(key)
-    }
-
-    fn each_live(
-        &self,
-        span: Span<'_>,
-        visit: &mut dyn FnMut(&[u8], &Latest) -> ControlFlow<()>,
-    ) -> Result<(), Unreadable> {
-        self.0.each_live(span, visit)
-    }
-
-    fn value(&self, revision: Revision) -> Result<Vec<u8>, Unreadable> {
-        self.0.value(revision)
-    }
-
-    fn lease_keys(&self, id: i64) -> Result<Vec<Vec<u8>>, Unreadable> {
-        self.0.lease_keys(id)
-    }
-
-    fn row(&self, bucket: &[u8], key: &[u8]) -> Result<Option<Cow<'_, [u8]>>, Unreadable> {
-        self.0.row(bucket, key)
-    }
-
-    fn each_row(
-        &self,
-        bucket: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<(), Unreadable> {
-        if bucket == schema::ALARM { Ok(()) } else { self.0.each_row(bucket, visit) }
-    }
 }

@@ -8,6 +8,7 @@
 //!    it is finished, are gone from the file.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::queue::{Done, Outcome};
 use super::{Shared, backend, hashing};
@@ -16,6 +17,8 @@ use crate::store::pending::Promise;
 
 /// Rows that are worked off under one lock.
 const STEP_ROWS: usize = 250;
+/// How long is waited for somebody who reads what is to go.
+const WAIT: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -79,31 +82,34 @@ pub(super) fn run(shared: &Arc<Shared>) {
 }
 
 fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
-    let view = backend::commit(shared)?;
-    hashing::before_compaction(shared, &view);
-    drop(view);
+    backend::commit(shared)?;
+    hashing::before_compaction(shared);
     let mut since_rest = 0_usize;
-    loop {
-        if is_over() {
-            return Ok(());
-        }
-        // Whoever is here before the step waits for a compaction that the step knows of.
-        let known = shared.compaction.lock().waiting.len();
+    while !is_over() {
         let step = shared.core.write(|mvcc| {
             let step = mvcc.compact_some(STEP_ROWS.min(shared.options.compaction_batch_limit));
             shared.backend.note_unsaved(mvcc.unsaved());
             step
         })?;
-        shared.backend.note_dirty();
+        if step.dropped > 0 {
+            shared.backend.note_dirty();
+        }
         if step.is_finished {
             backend::commit(shared)?;
-            hashing::after_compaction(shared);
+            let saved = shared.core.read(|mvcc| mvcc.compaction_saved())?;
             let mut inner = shared.compaction.lock();
-            let rest = inner.waiting.split_off(known);
-            let done = std::mem::replace(&mut inner.waiting, rest);
+            let waiting = std::mem::take(&mut inner.waiting);
+            let (done, rest) = waiting.into_iter().partition(|(revision, ..)| *revision <= saved);
+            inner.waiting = rest;
             drop(inner);
+            let done: Vec<_> = done;
             done.into_iter().for_each(|(_, promise, done)| promise.fulfil(Ok(done)));
             return Ok(());
+        }
+        if step.is_waiting {
+            // For a reader that looks at what is to go, or for a compaction that came just now.
+            backend::commit(shared)?;
+            shared.rest(WAIT);
         }
         since_rest = since_rest.saturating_add(step.dropped);
         if since_rest >= shared.options.compaction_batch_limit {
@@ -111,4 +117,5 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
             shared.rest(shared.options.compaction_sleep);
         }
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The state behind its lock, as readers, watchers and the store's threads share it.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::etcd::apply::State as _;
 use crate::etcd::{rows, schema};
@@ -11,13 +11,14 @@ use crate::store::mvcc::Mvcc;
 /// The state, until the store is closed.
 #[derive(Debug)]
 pub(super) struct Core {
-    mvcc: RwLock<Option<Mvcc>>,
+    pub(super) mvcc: Arc<RwLock<Mvcc>>,
     pub(super) revision: AtomicI64,
     /// Index of the last entry whose effect can be read.
     pub(super) applied: AtomicU64,
     /// Whether callers need permissions: looked at by each request, so kept beside the lock.
     is_auth_on: AtomicBool,
     auth_revision: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 impl Core {
@@ -27,38 +28,40 @@ impl Core {
             applied: AtomicU64::new(mvcc.applied().0),
             is_auth_on: AtomicBool::new(false),
             auth_revision: AtomicU64::new(1),
-            mvcc: RwLock::new(None),
+            is_closed: AtomicBool::new(false),
+            mvcc: Arc::new(RwLock::new(mvcc)),
         };
-        core.note_auth(&mvcc);
-        *core.mvcc.write().unwrap_or_else(PoisonError::into_inner) = Some(mvcc);
+        core.note_auth(&core.mvcc.read().unwrap_or_else(PoisonError::into_inner));
         core
     }
 
     /// Looks at the state.
     pub(super) fn read<T>(&self, look: impl FnOnce(&Mvcc) -> T) -> Result<T, Error> {
-        let guard = self.mvcc.read().unwrap_or_else(PoisonError::into_inner);
-        guard.as_ref().map(look).ok_or(Error::Stopped)
+        self.check_open()?;
+        Ok(look(&self.mvcc.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Changes the state.
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut Mvcc) -> T) -> Result<T, Error> {
-        let mut guard = self.mvcc.write().unwrap_or_else(PoisonError::into_inner);
-        guard.as_mut().map(change).ok_or(Error::Stopped)
+        self.check_open()?;
+        Ok(change(&mut self.mvcc.write().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Lets go of the state, and with it of the database file.
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Lets nobody look any more.
     pub(super) fn close(&self) {
-        let state = self.mvcc.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(state);
+        self.is_closed.store(true, Ordering::Release);
     }
 
     /// Reads anew whether auth is on, and the revision of its rules.
     pub(super) fn note_auth(&self, mvcc: &Mvcc) {
         let row = |key| mvcc.row(schema::AUTH, key).ok().flatten();
-        let is_on =
-            row(schema::AUTH_ENABLED).is_some_and(|row| rows::decode_auth_enabled(&row) == Ok(true));
         let revision = row(schema::AUTH_REVISION).and_then(|row| rows::decode_u64(&row).ok());
         self.auth_revision.store(revision.unwrap_or(1).max(1), Ordering::Release);
+        let is_on = mvcc.is_auth_enabled().unwrap_or(true);
         self.is_auth_on.store(is_on, Ordering::Release);
     }
 
