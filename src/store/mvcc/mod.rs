@@ -31,7 +31,7 @@ mod tail;
 
 pub use apply::{Applied, LeaseChange};
 pub use compact::CompactStep;
-pub use hash::{CompactionHash, HashPlan};
+pub use hash::{CompactionHash, HashPlan, hash_all};
 pub use history::{History, HistoryPlan};
 pub use read::{RangePlan, read};
 pub use respond::TxnPlan;
