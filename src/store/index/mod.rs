@@ -8,8 +8,15 @@
 //! Source: etcd `mvcc/index.go`, `key_index.go`, 3.6.16, for what is visible when and what a
 //! compaction keeps.
 
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+mod block;
+mod past;
+mod queue;
+mod tree;
+
+use std::ops::ControlFlow;
+
+use past::{Next, Past};
+use tree::{Newest, Tree};
 
 use crate::etcd::apply::Latest;
 use crate::etcd::request::Span;
@@ -18,15 +25,8 @@ use crate::etcd::revision::Revision;
 /// The index.
 #[derive(Debug, Default)]
 pub struct Index {
-    keys: BTreeMap<Vec<u8>, Vec<Record>>,
-    dead: BTreeMap<(i64, Revision), (Vec<u8>, bool)>,
-    live: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    modified: Revision,
-    latest: Option<Latest>,
+    tree: Tree,
+    past: Past,
 }
 
 /// What is known of a record that is not the newest.
@@ -50,48 +50,55 @@ pub struct Dead {
 impl Index {
     /// Notes a put; revisions must ascend.
     pub fn put(&mut self, key: &[u8], latest: Latest) {
-        self.note(key, Record { modified: latest.modified, latest: Some(latest) });
+        self.note(key, Newest { latest, is_dead: false });
     }
 
     /// Notes a delete. A tombstone of a key that is not live (the survivor of a compaction) is
     /// noted too.
     pub fn delete(&mut self, key: &[u8], revision: Revision) {
-        self.note(key, Record { modified: revision, latest: None });
+        let latest = Latest { modified: revision, ..Latest::default() };
+        self.note(key, Newest { latest, is_dead: true });
     }
 
-    fn note(&mut self, key: &[u8], record: Record) {
-        let records = self.keys.entry(key.to_vec()).or_default();
-        if let Some(last) = records.last() {
-            if last.latest.is_some() {
-                self.live = self.live.saturating_sub(1);
-            }
-            let dies = record.modified.main;
-            let is_tombstone = last.latest.is_none();
-            if !is_tombstone || last.modified.main == dies {
-                self.dead.remove(&(last.modified.main.saturating_add(1), last.modified));
-                self.dead.insert((dies, last.modified), (key.to_vec(), is_tombstone));
-            }
+    fn note(&mut self, key: &[u8], newest: Newest) {
+        let noted = self.tree.note(key, newest);
+        let modified = newest.latest.modified;
+        if let Some(before) = noted.before {
+            self.past.supersede(modified, before.latest.modified, before.is_dead);
         }
-        if record.latest.is_some() {
-            self.live = self.live.saturating_add(1);
-        } else {
-            let dies = record.modified.main.saturating_add(1);
-            self.dead.insert((dies, record.modified), (key.to_vec(), true));
+        self.note_moved();
+        if newest.is_dead {
+            self.past.bury(modified, noted.leaf);
         }
-        records.push(record);
+    }
+
+    fn note_moved(&mut self) {
+        for (revision, leaf) in self.tree.moved.drain(..) {
+            self.past.moved(revision, leaf);
+        }
     }
 
     /// Finds the newest record of a live key.
     #[must_use]
     pub fn latest(&self, key: &[u8]) -> Option<Latest> {
-        self.keys.get(key)?.last()?.latest
+        self.tree.get(key).filter(|newest| !newest.is_dead).map(|newest| newest.latest)
     }
 
     /// Finds the record of a key that was the newest one before `bound`, unless that is a
     /// tombstone. With `bound` (R + 1, 0) that is the state at main revision R.
     #[must_use]
     pub fn before(&self, key: &[u8], bound: Revision) -> Option<At> {
-        at_before(self.keys.get(key)?, bound)
+        self.at_before(self.tree.get(key)?, bound)
+    }
+
+    fn at_before(&self, newest: Newest, bound: Revision) -> Option<At> {
+        let latest = newest.latest;
+        if latest.modified < bound {
+            let at = At { modified: latest.modified, latest: Some(latest) };
+            return (!newest.is_dead).then_some(at);
+        }
+        let (modified, is_tombstone) = self.past.before(latest.modified, bound)?;
+        (!is_tombstone).then_some(At { modified, latest: None })
     }
 
     /// Shows keys in order with their records before `bound`.
@@ -101,13 +108,10 @@ impl Index {
         bound: Revision,
         visit: &mut dyn FnMut(&[u8], &At) -> ControlFlow<()>,
     ) {
-        for (key, records) in self.keys.range::<[u8], _>(bounds(span)) {
-            if let Some(at) = at_before(records, bound)
-                && visit(key, &at).is_break()
-            {
-                return;
-            }
-        }
+        let _ = self.tree.scan(span, &mut |key, newest| match self.at_before(newest, bound) {
+            Some(at) => visit(key, &at),
+            None => ControlFlow::Continue(()),
+        });
     }
 
     /// Shows live keys in order with their newest records.
@@ -116,35 +120,24 @@ impl Index {
         span: Span<'_>,
         visit: &mut dyn FnMut(&[u8], &Latest) -> ControlFlow<()>,
     ) {
-        for (key, records) in self.keys.range::<[u8], _>(bounds(span)) {
-            if let Some(latest) = records.last().and_then(|record| record.latest)
-                && visit(key, &latest).is_break()
-            {
-                return;
-            }
-        }
+        let _ = self.tree.scan(span, &mut |key, newest| {
+            if newest.is_dead { ControlFlow::Continue(()) } else { visit(key, &newest.latest) }
+        });
     }
 
     /// Counts the keys that are live now; takes no longer than finding the ends.
     #[must_use]
     pub fn count(&self, span: Span<'_>) -> u64 {
-        let mut count = 0_u64;
-        self.each_latest(span, &mut |_, _| {
-            count = count.saturating_add(1);
-            ControlFlow::Continue(())
-        });
-        count
+        self.tree.count(span)
     }
 
-    /// Counts the keys that had a record before `bound` that was no tombstone.
+    /// Counts the keys that [`Index::each_before`] would show; looks only where something was
+    /// changed since.
     #[must_use]
     pub fn count_before(&self, span: Span<'_>, bound: Revision) -> u64 {
-        let mut count = 0_u64;
-        self.each_before(span, bound, &mut |_, _| {
-            count = count.saturating_add(1);
-            ControlFlow::Continue(())
-        });
-        count
+        self.tree.count_before(span, bound, &mut |newest| {
+            self.past.before(newest, bound).is_some_and(|(_, is_tombstone)| !is_tombstone)
+        })
     }
 
     /// Takes up to `max` rows that a compaction at `revision` removes, oldest superseder first,
@@ -153,63 +146,45 @@ impl Index {
     ///
     /// The caller keeps readers below `revision` out.
     pub fn take_dead(&mut self, revision: i64, max: usize) -> Vec<Dead> {
-        let mut out = Vec::new();
-        while out.len() < max {
-            let Some(first) = self.dead.first_entry() else { break };
-            let (dies, row) = *first.key();
-            if dies > revision {
-                break;
-            }
-            let (key, is_tombstone) = first.remove();
-            out.push(Dead { revision: row, is_tombstone });
-            if let Some(records) = self.keys.get_mut(&key) {
-                records.retain(|record| record.modified > row);
-                if records.is_empty() {
-                    self.keys.remove(&key);
+        let mut taken = Vec::new();
+        while taken.len() < max {
+            match self.past.take(revision) {
+                None => break,
+                Some(Next::Nothing) => {}
+                Some(Next::Row(dead)) => taken.push(dead),
+                Some(Next::Tombstone(dead, leaf)) => {
+                    taken.push(dead);
+                    if let Some(leaf) = leaf {
+                        self.tree.drop_dead(leaf, dead.revision);
+                        self.note_moved();
+                    }
                 }
             }
         }
-        out
+        taken
     }
 
     /// Tells whether a compaction at `revision` will remove the row at `row`, or keeps it: of rows
     /// at or below it that [`Index::take_dead`] has not given out yet.
     #[must_use]
     pub fn is_dead(&self, key: &[u8], row: Revision, revision: i64) -> bool {
-        let Some(records) = self.keys.get(key) else { return false };
-        let kept = records.iter().rev().find(|record| record.modified.main <= revision);
-        match kept {
-            Some(kept) if kept.modified == row => kept.latest.is_none() && row.main < revision,
-            Some(kept) => row < kept.modified,
-            None => false,
-        }
+        let Some(newest) = self.tree.get(key) else { return false };
+        let newest_row = newest.latest.modified;
+        let reached = if newest_row.main <= revision {
+            Some((newest_row, newest.is_dead))
+        } else {
+            self.past.before(newest_row, Revision::new(revision.saturating_add(1), 0))
+        };
+        reached.is_some_and(|(reached, is_tombstone)| {
+            row < reached || row == reached && is_tombstone && row.main < revision
+        })
     }
 
     /// Bytes of memory, about.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.keys.iter().fold(0, |sum, (key, records)| {
-            let records = records.len().saturating_mul(size_of::<Record>());
-            sum.saturating_add(key.len()).saturating_add(records).saturating_add(64)
-        })
+        self.tree.memory_bytes() + self.past.memory_bytes()
     }
-}
-
-fn bounds(span: Span<'_>) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    match span {
-        Span::Key(key) => (Bound::Included(key), Bound::Included(key)),
-        Span::Range(first, end) if end > first => (Bound::Included(first), Bound::Excluded(end)),
-        Span::Range(first, _) => (Bound::Included(first), Bound::Excluded(first)),
-        Span::From(first) => (Bound::Included(first), Bound::Unbounded),
-    }
-}
-
-fn at_before(records: &[Record], bound: Revision) -> Option<At> {
-    let at = records.partition_point(|record| record.modified < bound).checked_sub(1)?;
-    let record = records.get(at)?;
-    let is_newest = at.checked_add(1) == Some(records.len());
-    let latest = record.latest?;
-    Some(At { modified: record.modified, latest: is_newest.then_some(latest) })
 }
 
 #[cfg(test)]
