@@ -82,6 +82,8 @@ pub struct Locked {
     disk: Disk,
     dir: PathBuf,
     held: Vec<Held>,
+    /// Bytes that a segment is given.
+    pub(super) segment_bytes: u64,
 }
 
 impl Locked {
@@ -106,7 +108,7 @@ impl Locked {
         if let Some((.., path)) = now.into_iter().nth(held.len()) {
             return Err(LockError::InUse(path));
         }
-        Ok(Self { disk: disk.clone(), dir: dir.to_owned(), held })
+        Ok(Self { disk: disk.clone(), dir: dir.to_owned(), held, segment_bytes: SEGMENT_BYTES })
     }
 
     /// Repairs the end of a log as etcd does: keeps a copy of the last segment as `.broken` and
@@ -189,7 +191,7 @@ impl Locked {
                 tail.file.set_len(end)?;
                 tail.file.sync()?;
             }
-            create::set_aside(&tail.file, length.max(SEGMENT_BYTES))
+            create::set_aside(&tail.file, length.max(self.segment_bytes))
         };
         let note = go_on().map_err(|error| failed("prepare", &tail.path, &error))?;
         let snapshot = log.newest_snapshot().map_or(0, |snapshot| snapshot.index);
@@ -211,7 +213,7 @@ impl Locked {
             offset: end,
             encoder: Encoder::resume(log.end.crc),
             last_index: log.last_index(),
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes: self.segment_bytes,
             is_dirty: false,
             poison: None,
             notes: note.into_iter().collect(),

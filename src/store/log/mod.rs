@@ -28,9 +28,7 @@ use super::error::Error;
 use crate::bolt::disk::{Disk, DiskFile};
 use crate::etcd::log::Log;
 use crate::format::u64_of;
-use crate::format::wal::{
-    Encoder, Entry, HardState, SEGMENT_BYTES, Snapshot, kind, segment_name,
-};
+use crate::format::wal::{Encoder, Entry, HardState, SEGMENT_BYTES, Snapshot, kind, segment_name};
 pub use lock::{LockError, Locked};
 
 /// Records are written before more of them than this wait.

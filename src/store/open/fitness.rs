@@ -220,11 +220,7 @@ fn parts_agree(places: &Places, read: &Read) -> Result<(), OpenError> {
 }
 
 /// Refuses a member of several, unless it is to be the only one.
-fn who_votes(
-    options: &OpenOptions,
-    read: &Read,
-    plan: &mut Plan,
-) -> Result<(), OpenError> {
+fn who_votes(options: &OpenOptions, read: &Read, plan: &mut Plan) -> Result<(), OpenError> {
     let (log, facts) = (&read.log, &read.facts);
     let member = MemberId(facts.member);
     if facts.is_removed {
@@ -242,10 +238,7 @@ fn who_votes(
     // What was applied was committed, whatever the last HardState says.
     let commit = log.commit().max(facts.consistent_index).min(log.last_index());
     let Some(configuration) = log.configuration(commit, plan.fallback.as_ref()) else {
-        return Err(OpenError::unfit(
-            "neither log nor snapshot file says who votes",
-            RESTORE,
-        ));
+        return Err(OpenError::unfit("neither log nor snapshot file says who votes", RESTORE));
     };
     if configuration.learners.contains(&member.0) {
         return Err(OpenError::unfit(
@@ -286,11 +279,7 @@ pub(super) fn voters(log: &Log, plan: &Plan, through: u64) -> ConfState {
 }
 
 /// Refuses what is newer than this store, or than it is to be.
-fn versions(
-    options: &OpenOptions,
-    read: &Read,
-    plan: &mut Plan,
-) -> Result<(), OpenError> {
+fn versions(options: &OpenOptions, read: &Read, plan: &mut Plan) -> Result<(), OpenError> {
     let facts = &read.facts;
     let in_snap = facts.newest_snap.as_ref().and_then(|snap| snap.version);
     plan.version = facts.cluster.or(in_snap);

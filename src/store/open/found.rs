@@ -48,11 +48,7 @@ impl Founder {
     }
 
     pub(super) fn metadata(&self) -> Metadata {
-        Metadata {
-            node_id: self.member.id.0,
-            cluster_id: self.cluster.0,
-            ..Metadata::default()
-        }
+        Metadata { node_id: self.member.id.0, cluster_id: self.cluster.0, ..Metadata::default() }
     }
 
     /// The entry that founds the cluster.
@@ -73,10 +69,7 @@ impl Founder {
 }
 
 /// Founds a directory without a log; `None` when there is one after all.
-pub(super) fn found(
-    places: &Places,
-    options: &OpenOptions,
-) -> Result<Option<Opened>, OpenError> {
+pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Opened>, OpenError> {
     let founder = Founder::of(options)?;
     let disk = &options.disk;
     make_dirs(options, &places.snap)?;
@@ -85,11 +78,8 @@ pub(super) fn found(
     }
     let mut notes = existing::remove_leftovers(places, options, false)?;
     let was_there = places.database_bytes()? > 0;
-    let db = if was_there {
-        open_database(places, options)?
-    } else {
-        make_database(places, options)?
-    };
+    let db =
+        if was_there { open_database(places, options)? } else { make_database(places, options)? };
     // From here on nobody else founds it; but somebody may have.
     if places.has_log()? {
         return Ok(None);

@@ -31,13 +31,8 @@ pub fn write_snap(
     version: Option<Version>,
 ) -> Result<(), Error> {
     let store = v2_store::encode(members, removed, version, index);
-    let snap = Snap {
-        data: store.as_bytes(),
-        conf_state: voters.clone(),
-        index,
-        term,
-        ..Snap::default()
-    };
+    let snap =
+        Snap { data: store.as_bytes(), conf_state: voters.clone(), index, term, ..Snap::default() };
     let name = file_name(term, index);
     let path = snap_dir.join(&name);
     // A server deletes what begins so at its start.
