@@ -252,6 +252,11 @@ impl Wal {
         let length = u64_of(bytes.len());
         let written = self.tail.file.write_all_at(bytes, self.offset);
         self.is_dirty = true;
+        if written.is_err() {
+            // Half a record in the middle of a sector would look like damage, and no server would
+            // start: what was not acknowledged goes, where the disk lets it.
+            let _ = self.tail.file.set_len(self.offset).and_then(|()| self.tail.file.sync());
+        }
         self.done("write", written)?;
         self.encoder.clear(BUFFER_KEPT_BYTES);
         self.offset = self.offset.saturating_add(length);
