@@ -18,8 +18,7 @@ impl Kv {
     #[must_use]
     pub fn encode(record: &KeyValue<'_>) -> Self {
         // Room for exactly these bytes: bytes that fill their vector are shared without a copy.
-        let numbers =
-            [record.create_revision, record.mod_revision, record.version, record.lease];
+        let numbers = [record.create_revision, record.mod_revision, record.version, record.lease];
         let size = bytes_size(record.key).saturating_add(bytes_size(record.value));
         let size = numbers.into_iter().map(number_size).fold(size, usize::saturating_add);
         let mut bytes = Vec::with_capacity(size);

@@ -57,6 +57,9 @@ impl Mvcc {
         let limit = self.pins.lowest().map_or(accepted, |pin| pin.min(accepted));
         let dead = self.index.take_dead(limit, max);
         let dropped = dead.len();
+        if dropped > 0 {
+            self.hashes.drop_begins();
+        }
         self.saving.drops.extend(dead);
         if dropped >= max {
             return CompactStep { dropped, is_finished: false, is_waiting: false };

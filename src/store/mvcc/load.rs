@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
+use super::Mvcc;
 use super::attached::Attached;
 use super::compact::Compacting;
 use super::hash::Hashes;
@@ -13,7 +14,6 @@ use super::pins::Pins;
 use super::rows::{BUCKETS, Rows};
 use super::save::Saving;
 use super::tail::Tail;
-use super::Mvcc;
 use crate::bolt::db::View;
 use crate::etcd::apply::{Latest, Rules, StoredRole, StoredUser};
 use crate::etcd::members::Member;
@@ -80,7 +80,12 @@ impl Mvcc {
                 finished,
                 finished_saved: finished,
             },
-            saving: Saving { taken_revision, taken_index, ..Saving::default() },
+            saving: Saving {
+                taken_revision,
+                saved_revision: taken_revision,
+                taken_index,
+                ..Saving::default()
+            },
             pins: Pins::default(),
             hashes: Hashes::default(),
         })
@@ -121,12 +126,12 @@ fn check_row(bucket: &[u8], key: &[u8], value: &[u8]) -> Result<(), Error> {
     };
     let text = |error: crate::format::Error| error.to_string();
     let checked = match bucket {
-        schema::ALARM => Alarm::decode(key, value)
-            .map_err(text)
-            .and_then(|alarm| unknown(alarm.unknown_field)),
-        schema::LEASE => Lease::decode(key, value)
-            .map_err(text)
-            .and_then(|lease| unknown(lease.unknown_field)),
+        schema::ALARM => {
+            Alarm::decode(key, value).map_err(text).and_then(|alarm| unknown(alarm.unknown_field))
+        }
+        schema::LEASE => {
+            Lease::decode(key, value).map_err(text).and_then(|lease| unknown(lease.unknown_field))
+        }
         schema::AUTH_USERS => StoredUser::decode(value).map(drop).map_err(text),
         schema::AUTH_ROLES => StoredRole::decode(value).map(drop).map_err(text),
         schema::MEMBERS => Member::decode(value).map(drop),
@@ -144,8 +149,8 @@ fn check_row(bucket: &[u8], key: &[u8], value: &[u8]) -> Result<(), Error> {
 /// Reads all records; returns the index and the last main revision, 0 for none.
 fn load_index(view: &View) -> Result<(Index, i64), Error> {
     let (mut index, mut last, mut fault) = (Index::default(), 0, None);
-    let read = view.each(schema::KEY, &[], &mut |key, value| {
-        match load_record(&mut index, key, value) {
+    let read =
+        view.each(schema::KEY, &[], &mut |key, value| match load_record(&mut index, key, value) {
             Ok(main) => {
                 last = main;
                 ControlFlow::Continue(())
@@ -154,8 +159,7 @@ fn load_index(view: &View) -> Result<(Index, i64), Error> {
                 fault = Some(bad(schema::KEY, key, &what));
                 ControlFlow::Break(())
             }
-        }
-    });
+        });
     read.map_err(|error| Error::Storage(error.to_string()))?;
     fault.map_or(Ok((index, last)), Err)
 }

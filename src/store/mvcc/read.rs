@@ -93,9 +93,7 @@ impl Shape {
             sort,
             is_count_only: request.count_only,
             is_keys_only: request.keys_only,
-            is_by_index: request.keys_only
-                && target != Target::Value
-                && compat >= Compat::V3_7,
+            is_by_index: request.keys_only && target != Target::Value && compat >= Compat::V3_7,
         }
     }
 
@@ -277,9 +275,8 @@ impl Mvcc {
             None => Span::From(&rest.key),
         };
         if self.is_now(plan.bound) {
-            self.index.each_latest(keys, &mut |key, latest| {
-                take(key, latest.modified, Some(latest))
-            });
+            self.index
+                .each_latest(keys, &mut |key, latest| take(key, latest.modified, Some(latest)));
         } else {
             self.index.each_before(keys, plan.bound, &mut |key, at| {
                 take(key, at.modified, at.latest.as_ref())

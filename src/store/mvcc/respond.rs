@@ -205,10 +205,7 @@ fn lost() -> Error {
 }
 
 /// Fills in the reads of a transaction, in order.
-fn fill(
-    txn: &mut answer::Txn,
-    reads: &mut std::vec::IntoIter<RangePlan>,
-) -> Result<(), Error> {
+fn fill(txn: &mut answer::Txn, reads: &mut std::vec::IntoIter<RangePlan>) -> Result<(), Error> {
     for response in &mut txn.responses {
         match &mut response.op {
             answer::Op::Range(range) => {

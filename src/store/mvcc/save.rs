@@ -21,6 +21,8 @@ const KEEP_BYTES: usize = 8 << 20;
 pub(super) struct Saving {
     /// Revision up to which key rows were given out.
     pub(super) taken_revision: i64,
+    /// Revision up to which the view has key rows.
+    pub(super) saved_revision: i64,
     /// Index of the last entry that was given out.
     pub(super) taken_index: u64,
     /// Rows that a compaction drops with the next batch.
@@ -101,11 +103,23 @@ impl Mvcc {
         }
     }
 
+    /// Revision up to which the view has key rows.
+    pub(super) fn view_revision(&self) -> i64 {
+        self.saving.saved_revision
+    }
+
+    /// Returns the view: what was saved last.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.view.clone()
+    }
+
     /// The batch that is out is in `view`: forgets it here, but for recent events that watchers
     /// may want.
     pub fn saved(&mut self, view: View) {
         self.view = view;
         let Some(out) = self.saving.out.take() else { return };
+        self.saving.saved_revision = out.revision;
         self.compacting.scheduled_saved = out.scheduled;
         self.compacting.finished_saved = out.finished;
         self.tail.trim(out.revision, KEEP_BYTES);
