@@ -85,6 +85,12 @@ pub enum Error {
     /// A member that would need others to agree.
     #[error("etcdserver: unhealthy cluster")]
     UnhealthyCluster,
+    /// Peer URLs that are none.
+    #[error("etcdserver: given member URLs are invalid")]
+    InvalidUrls,
+    /// The only member, which is to be removed.
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    LastMember,
     /// A leader that is to be replaced by itself only.
     #[error("etcdserver: bad leader transferee")]
     BadTransferee,
@@ -106,11 +112,12 @@ impl Error {
             | Self::DuplicateKey
             | Self::InvalidSort
             | Self::TooLarge
-            | Self::InvalidAlarm => Code::InvalidArgument,
+            | Self::InvalidAlarm
+            | Self::InvalidUrls => Code::InvalidArgument,
             Self::InvalidToken => Code::Unauthenticated,
             Self::Timeout | Self::Stopped | Self::UnhealthyCluster => Code::Unavailable,
             Self::ReadOnly | Self::BadTransferee => Code::FailedPrecondition,
-            Self::TooManyRequests | Self::Storage(_) => Code::Unknown,
+            Self::TooManyRequests | Self::LastMember | Self::Storage(_) => Code::Unknown,
         }
     }
 }

@@ -37,6 +37,8 @@
 
 pub mod answer;
 pub mod clock;
+#[cfg(test)]
+pub(crate) mod crash;
 pub mod engine;
 pub mod error;
 pub mod guard;

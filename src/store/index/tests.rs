@@ -1,0 +1,273 @@
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// All records ever noted, and of each whether it was given out as dead. Everything is found by
+/// looking at all of them.
+#[derive(Default)]
+struct Model {
+    keys: BTreeMap<Vec<u8>, Vec<Noted>>,
+    compacted: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Noted {
+    modified: Revision,
+    latest: Option<Latest>,
+    is_given: bool,
+}
+
+impl Model {
+    fn note(&mut self, key: &[u8], modified: Revision, latest: Option<Latest>) {
+        let records = self.keys.entry(key.to_vec()).or_default();
+        records.push(Noted { modified, latest, is_given: false });
+    }
+
+    fn latest(&self, key: &[u8]) -> Option<Latest> {
+        self.keys.get(key)?.last()?.latest
+    }
+
+    fn before(&self, key: &[u8], bound: Revision) -> Option<At> {
+        let records = self.keys.get(key)?;
+        let (at, record) = records.iter().enumerate().rfind(|(_, r)| r.modified < bound)?;
+        let latest = record.latest?;
+        let is_newest = at + 1 == records.len();
+        Some(At { modified: record.modified, latest: is_newest.then_some(latest) })
+    }
+
+    fn visible(&self, span: Span<'_>, bound: Revision) -> Vec<(Vec<u8>, At)> {
+        let keys = self.keys.keys().filter(|key| span.contains(key));
+        keys.filter_map(|key| Some((key.clone(), self.before(key, bound)?))).collect()
+    }
+
+    /// The rows that a compaction removes, by what was noted: (superseded at, row).
+    fn dead(&self, revision: i64) -> Vec<(i64, Dead)> {
+        let mut dead = Vec::new();
+        for records in self.keys.values() {
+            let reached = records.partition_point(|r| r.modified.main <= revision);
+            for (at, record) in records.iter().enumerate().take(reached) {
+                let is_tombstone = record.latest.is_none();
+                let is_last = at + 1 == reached;
+                if record.is_given || is_last && (!is_tombstone || record.modified.main == revision)
+                {
+                    continue;
+                }
+                let next = records.get(at + 1).map_or(i64::MAX, |next| next.modified.main);
+                let alone = if is_tombstone { record.modified.main + 1 } else { i64::MAX };
+                dead.push((next.min(alone), Dead { revision: record.modified, is_tombstone }));
+            }
+        }
+        dead.sort();
+        dead
+    }
+
+    fn give(&mut self, given: &[Dead], revision: i64) {
+        self.compacted = self.compacted.max(revision);
+        let given: std::collections::BTreeSet<Revision> =
+            given.iter().map(|dead| dead.revision).collect();
+        for record in self.keys.values_mut().flatten() {
+            if given.contains(&record.modified) {
+                assert!(!record.is_given, "given out twice");
+                record.is_given = true;
+            }
+        }
+    }
+}
+
+/// The index, the model, and the revision that both are at.
+#[derive(Default)]
+struct Both {
+    index: Index,
+    model: Model,
+    now: Revision,
+}
+
+impl Both {
+    fn next(&mut self, is_new_main: bool) -> Revision {
+        self.now = if is_new_main || self.now.main == 0 {
+            Revision::new(self.now.main + 1, 0)
+        } else {
+            Revision::new(self.now.main, self.now.sub + 1)
+        };
+        self.now
+    }
+
+    fn put(&mut self, key: &[u8], is_new_main: bool, lease: i64) {
+        let modified = self.next(is_new_main);
+        let latest = match self.model.latest(key) {
+            Some(before) => Latest { modified, version: before.version + 1, lease, ..before },
+            None => Latest { create_revision: modified.main, modified, version: 1, lease },
+        };
+        self.index.put(key, latest);
+        self.model.note(key, modified, Some(latest));
+    }
+
+    fn delete(&mut self, key: &[u8], is_new_main: bool) {
+        let revision = self.next(is_new_main);
+        self.index.delete(key, revision);
+        self.model.note(key, revision, None);
+    }
+
+    fn take_dead(&mut self, revision: i64, max: usize) -> usize {
+        let expected = self.model.dead(revision);
+        let taken = self.index.take_dead(revision, max);
+        assert_eq!(taken.len(), expected.len().min(max), "at {revision}");
+        // Rows that one revision superseded come in any order.
+        let died: BTreeMap<Revision, (i64, bool)> = expected
+            .iter()
+            .map(|(died, dead)| (dead.revision, (*died, dead.is_tombstone)))
+            .collect();
+        let died: Vec<(i64, bool)> = taken.iter().map(|dead| died[&dead.revision]).collect();
+        for (at, (taken, (died, is_tombstone))) in taken.iter().zip(&died).enumerate() {
+            assert_eq!(taken.is_tombstone, *is_tombstone);
+            assert_eq!(*died, expected[at].0, "oldest superseder first");
+        }
+        self.model.give(&taken, revision);
+        taken.len()
+    }
+
+    fn check_span(&self, span: Span<'_>) {
+        let end = Revision::new(i64::MAX, 0);
+        let live: Vec<(Vec<u8>, Latest)> = self
+            .model
+            .visible(span, end)
+            .into_iter()
+            .map(|(key, at)| (key, at.latest.unwrap()))
+            .collect();
+        let mut seen = Vec::new();
+        self.index.each_latest(span, &mut |key, latest| {
+            seen.push((key.to_vec(), *latest));
+            ControlFlow::Continue(())
+        });
+        assert_eq!(seen, live, "{span:?}");
+        assert_eq!(self.index.count(span), u64::try_from(live.len()).unwrap(), "{span:?}");
+        if let Some(((key, latest), others)) = live.split_first() {
+            let mut seen = Vec::new();
+            self.index.each_latest(span, &mut |key, latest| {
+                seen.push((key.to_vec(), *latest));
+                if seen.len() > others.len() / 2 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            });
+            assert_eq!(seen.first(), Some(&(key.clone(), *latest)));
+            assert_eq!(seen.len(), others.len() / 2 + 1);
+        }
+    }
+
+    fn check_span_before(&self, span: Span<'_>, bound: Revision) {
+        let mut seen = Vec::new();
+        self.index.each_before(span, bound, &mut |key, at| {
+            seen.push((key.to_vec(), *at));
+            ControlFlow::Continue(())
+        });
+        let count = self.index.count_before(span, bound);
+        assert_eq!(count, u64::try_from(seen.len()).unwrap(), "{span:?} {bound}");
+        if bound.main > self.model.compacted {
+            assert_eq!(seen, self.model.visible(span, bound), "{span:?} {bound}");
+        }
+        for (key, at) in seen {
+            let row = self.model.keys[&key].iter().find(|r| r.modified == at.modified).unwrap();
+            assert!(!row.is_given && row.latest.is_some(), "readable, but given out");
+        }
+    }
+
+    fn check_key(&self, key: &[u8]) {
+        assert_eq!(self.index.latest(key), self.model.latest(key), "{key:?}");
+        for main in self.model.compacted..=self.now.main + 1 {
+            for sub in [0, 1, i64::MAX] {
+                let bound = Revision::new(main + 1, sub);
+                assert_eq!(self.index.before(key, bound), self.model.before(key, bound));
+            }
+        }
+    }
+
+    /// What will be removed at any revision that can still be compacted.
+    fn check_dead(&self) {
+        for revision in self.model.compacted..=self.now.main + 2 {
+            let dead = self.model.dead(revision);
+            for (key, records) in &self.model.keys {
+                for record in records {
+                    if record.is_given || record.modified.main > revision {
+                        continue;
+                    }
+                    assert_eq!(
+                        self.index.is_dead(key, record.modified, revision),
+                        dead.iter().any(|(_, dead)| dead.revision == record.modified),
+                        "{key:?} {} at {revision}",
+                        record.modified
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put { key: u8, is_new_main: bool, lease: i64 },
+    Delete { key: u8, is_new_main: bool },
+    Compact { back: i64, max: usize },
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let is_new_main = || prop::bool::weighted(0.6);
+    let op = prop_oneof![
+        5 => (0..KEYS_FEW, is_new_main(), prop_oneof![Just(0), any::<i64>()])
+            .prop_map(|(key, is_new_main, lease)| Op::Put { key, is_new_main, lease }),
+        3 => (0..KEYS_FEW, is_new_main())
+            .prop_map(|(key, is_new_main)| Op::Delete { key, is_new_main }),
+        2 => (0_i64..6, 0_usize..6).prop_map(|(back, max)| Op::Compact { back, max }),
+    ];
+    prop::collection::vec(op, 0..80)
+}
+
+const KEYS_FEW: u8 = 7;
+
+fn few(key: u8) -> &'static [u8] {
+    [&b""[..], b"\0", b"a", b"a\0", b"aa", b"b", b"\xff\xff"][usize::from(key)]
+}
+
+proptest! {
+    #[test]
+    fn any_history_reads_as_it_was(ops in ops()) {
+        let mut both = Both::default();
+        for op in ops {
+            match op {
+                Op::Put { key, is_new_main, lease } => both.put(few(key), is_new_main, lease),
+                Op::Delete { key, is_new_main } => both.delete(few(key), is_new_main),
+                Op::Compact { back, max } => {
+                    let revision = (both.now.main - back).max(both.model.compacted);
+                    // A compaction is worked off before the next one begins.
+                    if revision > both.model.compacted {
+                        let before = both.model.compacted;
+                        while both.take_dead(before, 3) == 3 {}
+                    }
+                    both.take_dead(revision, max);
+                }
+            }
+            both.check_dead();
+        }
+        for key in 0..KEYS_FEW {
+            both.check_key(few(key));
+            for span in [
+                Span::Key(few(key)),
+                Span::From(few(key)),
+                Span::Range(few(key), b"aa"),
+                Span::Range(b"a", few(key)),
+            ] {
+                both.check_span(span);
+                for main in 0..=both.now.main + 1 {
+                    both.check_span_before(span, Revision::new(main, 0));
+                    both.check_span_before(span, Revision::new(main, 1));
+                }
+            }
+        }
+        while both.take_dead(both.now.main, 4) == 4 {}
+        both.check_dead();
+    }
+}
