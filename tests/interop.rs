@@ -19,6 +19,8 @@ mod power_history;
 #[cfg(feature = "live")]
 #[path = "support/proxy.rs"]
 mod proxy;
+#[path = "support/store_driver.rs"]
+mod store_driver;
 #[path = "support/store_model.rs"]
 mod store_model;
 #[path = "support/store_requests.rs"]
@@ -68,6 +70,9 @@ mod saves;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;
+#[cfg(feature = "live")]
+#[path = "interop/store_takeover.rs"]
+mod store_takeover;
 #[cfg(feature = "live")]
 #[path = "interop/store_wire.rs"]
 mod store_wire;

@@ -18,6 +18,10 @@ mod store_faults;
 mod store_kills;
 #[path = "support/store_model.rs"]
 mod store_model;
+#[path = "interrupt/store_parts.rs"]
+mod store_parts;
+#[path = "support/store_plan.rs"]
+mod store_plan;
 #[path = "interrupt/store_power.rs"]
 mod store_power;
 #[path = "support/store_probe.rs"]

@@ -1,16 +1,21 @@
 //! The same requests to a real etcd and to the model: the same answers; and the same log applied by
 //! a real etcd and by our store: the same rows.
 
+use std::fs;
+
 use etcdkit::bolt::disk::Disk;
-
 use etcdkit::etcd::request::Body;
+use etcdkit::store::engine::Store;
 
-use crate::boots::ETCDS;
+use crate::boots::copy_folder;
+use crate::equals::{accepted, database};
 use crate::power_history::Dice;
-use crate::programs::{Etcd, Start, real};
-use crate::replays::NEVER_COMMIT;
+use crate::programs::{Etcd, Real, Start, real};
+use crate::replays::{NEVER_COMMIT, begin, fill, rows_of};
+use crate::store_driver::{compare, nobody};
 use crate::store_model::Model;
 use crate::store_requests::{Ask, Mix, random};
+use crate::store_takeover::{as_member, same_rows};
 use crate::store_wire::{Wire, heard};
 use crate::support::Sandbox;
 
@@ -65,17 +70,48 @@ fn same_answers(etcd: &Etcd<'_>, version: &str, member: u64, seed: u64) -> (Mode
     (model, asks)
 }
 
+/// Sends random requests to a real etcd; then lets our store apply the whole of its log.
 fn same_as(version: &str) {
     let Some(real) = real() else { return };
     let sandbox = Sandbox::new();
     let data_dir = sandbox.path("d");
     let start = Start { data_dir, name: "m1", more: &NEVER_COMMIT, ..Start::default() };
-    let etcd = crate::replays::begin(&real, &sandbox, version, &start);
+    let etcd = begin(&real, &sandbox, version, &start);
     let member = etcd.truth()["member_id"].as_str().expect("an id").to_owned();
     let member = u64::from_str_radix(&member, 16).expect("an id");
     let (model, _) = same_answers(&etcd, version, member, 11);
-    assert!(model.revision > 100, "hardly anything was done");
-    let _ = (Disk::default(), ETCDS);
+    assert!(model.revision > 150, "hardly anything was done: {}", model.revision);
+    let compared = |store: &Store| assert_eq!(compare(store, &model), Ok(()), "etcd {version}");
+    same_log(&real, &sandbox, version, etcd, &compared);
+
+    // And what random keys do not reach: users, roles, large values.
+    let sandbox = Sandbox::new();
+    let data_dir = sandbox.path("d");
+    let start = Start { data_dir, name: "m1", more: &NEVER_COMMIT, ..Start::default() };
+    let etcd = begin(&real, &sandbox, version, &start);
+    fill(&real, &etcd, &["--seed=61", "--keys=60", "--ops=150", "--big=1", "--auth"]);
+    same_log(&real, &sandbox, version, etcd, &|_| {});
+}
+
+/// Ends an etcd whose database was kept as it was in the beginning, and holds what it has then
+/// against what our store makes of its log.
+fn same_log(real: &Real, sandbox: &Sandbox, version: &str, etcd: Etcd<'_>, check: &dyn Fn(&Store)) {
+    let what = format!("etcd {version}, its whole log");
+    let hash = Wire::connect(&etcd.endpoint).hash();
+    etcd.stop();
+    let (theirs, ours) = (sandbox.path("d"), sandbox.path("ours"));
+    copy_folder(&theirs, &ours);
+    fs::copy(sandbox.path("young"), database(&ours)).expect("a copy");
+    let store = Store::open(&ours, as_member(Disk::default()))
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    check(&store);
+    let summed = store.hash(&nobody()).expect("a hash").body;
+    store.close().expect("a close");
+    drop(store);
+    let (ours, theirs) = (database(&ours), database(&theirs));
+    same_rows(&what, &rows_of(&ours), &rows_of(&theirs));
+    accepted(real, &ours);
+    assert_eq!(summed, hash, "{what}: Hash");
 }
 
 #[test]

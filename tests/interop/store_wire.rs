@@ -197,6 +197,12 @@ impl Wire {
         (answer.hash, answer.compact_revision)
     }
 
+    /// The sum of all buckets.
+    pub(crate) fn hash(&self) -> u32 {
+        let bytes = self.call("/etcdserverpb.Maintenance/Hash", Vec::new()).expect("a hash");
+        HashKvAnswer::decode(bytes).expect("a hash").hash
+    }
+
     /// Asks for what a store would be asked for.
     pub(crate) fn ask(&self, ask: &Ask) -> Heard {
         let mut fields = pb::fields(ask.bytes()).map(|field| field.expect("a field"));

@@ -19,6 +19,8 @@
 //! what is uncertain, all of it, only names, only lengths, every change of a name alone and every
 //! one missing, and random choices.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,7 @@
 //! How the tests talk to a store.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use etcdkit::etcd::request::{Body, Range};
 use etcdkit::store::engine::{Options, Store};
 use etcdkit::store::guard::Caller;
 use etcdkit::store::watch::{Create, Response};
-use etcdkit::store::{Error, answer};
+use etcdkit::store::{Error, Kv, answer};
 
 use crate::store_model::{Model, Reply, Said};
 use crate::store_requests::Ask;
@@ -74,11 +76,16 @@ pub(crate) fn leases(store: &Store) -> Vec<i64> {
     leases
 }
 
+/// All live keys.
+pub(crate) fn all_keys(store: &Store) -> Vec<Kv> {
+    let range = Range { key: b"\0", range_end: b"\0", ..Range::default() };
+    store.range(&nobody(), &range).expect("all keys").body.kvs
+}
+
 /// All live keys with value and lease.
 pub(crate) fn live_keys(store: &Store) -> BTreeMap<String, (Vec<u8>, i64)> {
-    let range = Range { key: b"\0", range_end: b"\0", ..Range::default() };
-    let kvs = store.range(&nobody(), &range).expect("all keys").body.kvs;
-    let one = |kv: &etcdkit::store::Kv| {
+    let kvs = all_keys(store);
+    let one = |kv: &Kv| {
         let record = kv.record();
         let key = String::from_utf8(record.key.to_vec()).expect("text");
         (key, (record.value.to_vec(), record.lease))

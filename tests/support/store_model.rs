@@ -3,6 +3,8 @@
 //!
 //! Source: etcd `v3rpc/key.go`, `etcdserver/txn`, `storage/mvcc`, `lease`, 3.6.16 and 3.7.3.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use etcdkit::etcd::apply::Refusal;

@@ -1,6 +1,8 @@
 //! Probes of a store's disk: one that records what is done and said, in one order, and one that
 //! makes a change fail.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

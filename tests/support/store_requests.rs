@@ -1,6 +1,8 @@
 //! Random requests, of every kind that changes or reads keys and leases, and of every form: also
 //! such as are refused.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use etcdkit::etcd::request::{
     Alarm, Body, Compaction, Compare, Content, DeleteRange, Header, LeaseGrant, LeaseRevoke, Op,
     Operand, Put, Range, Request, Txn,

@@ -1,6 +1,8 @@
 //! A loss of power while a store, or a part of it, is at work: what was done to the disk and what
 //! was said meanwhile is recorded once, and states of the disk are made of it and looked at.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::path::Path;

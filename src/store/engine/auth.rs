@@ -260,8 +260,7 @@ impl Store {
         let request = RoleName { role: name.as_bytes() };
         shared.check(caller, Wish::Request(&Body::RoleGet(request)))?;
         if name.as_bytes() == ROOT {
-            let everything =
-                Permission { kind: BOTH, key: Vec::new(), range_end: vec![0] };
+            let everything = Permission { kind: BOTH, key: Vec::new(), range_end: vec![0] };
             return Ok(vec![everything]);
         }
         let row = shared.row(schema::AUTH_ROLES, name.as_bytes());

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Shared;
 use super::options::AutoCompaction;
 use super::queue::Work;
-use super::Shared;
 use crate::etcd::request::{Body, Compaction, LeaseCheckpoint, LeaseCheckpoints, LeaseRevoke};
 use crate::store::pending::{Pending, Promise, pending};
 
