@@ -39,8 +39,7 @@ impl Field {
     pub(super) const E: Self = Self(6);
     pub(super) const F: Self = Self(7);
 
-    const ALL: [Self; FIELDS] =
-        [END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    const ALL: [Self; FIELDS] = [END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
     fn index(self) -> usize {
         usize::from(self.0)
@@ -356,12 +355,9 @@ impl Block {
 
     /// Makes a block of parts of others, as small as can be, with a prefix of at most
     /// `prefix_max` bytes.
-    pub(super) fn gather(
-        parts: &[(&Self, Range<usize>)],
-        prefix_max: usize,
-        spare: usize,
-    ) -> Self {
-        let keys = || parts.iter().flat_map(|(block, part)| part.clone().map(move |at| (*block, at)));
+    pub(super) fn gather(parts: &[(&Self, Range<usize>)], prefix_max: usize, spare: usize) -> Self {
+        let keys =
+            || parts.iter().flat_map(|(block, part)| part.clone().map(move |at| (*block, at)));
         let Some((block, at)) = keys().next() else { return Self::default() };
         let mut first = Vec::new();
         block.read_key(at, &mut first);

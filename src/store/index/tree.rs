@@ -262,13 +262,7 @@ impl Tree {
     }
 
     /// Splits a leaf, into which `key` came last, and what becomes too wide above it.
-    fn split(
-        &mut self,
-        number: u32,
-        key: &[u8],
-        path: &mut Vec<(u32, usize)>,
-        noted: &mut Noted,
-    ) {
+    fn split(&mut self, number: u32, key: &[u8], path: &mut Vec<(u32, usize)>, noted: &mut Noted) {
         let Some(leaf) = self.leaves.get_mut(number) else { return };
         let len = leaf.block.len();
         // Keys that come in ascending order leave full leaves behind.
@@ -443,11 +437,8 @@ impl Tree {
         // The right one's first child gets the key that it has in the parent.
         let mut first = Block::default();
         first.insert(0, &between, right_node.values(0));
-        let parts = [
-            (left_node, 0..left_node.len()),
-            (&first, 0..1),
-            (right_node, 1..right_node.len()),
-        ];
+        let parts =
+            [(left_node, 0..left_node.len()), (&first, 0..1), (right_node, 1..right_node.len())];
         let merged = Block::gather(&parts, usize::MAX, 0);
         if let Some(node) = self.inner.get_mut(left) {
             *node = merged;
@@ -551,9 +542,13 @@ impl Tree {
                     u64::from(was_visible(modified))
                 }
             }),
-            Span::Range(first, end) if end > first => {
-                self.count_below(self.root, self.height, [Some(first), Some(end)], bound, was_visible)
-            }
+            Span::Range(first, end) if end > first => self.count_below(
+                self.root,
+                self.height,
+                [Some(first), Some(end)],
+                bound,
+                was_visible,
+            ),
             Span::Range(..) => 0,
             Span::From(first) => {
                 self.count_below(self.root, self.height, [Some(first), None], bound, was_visible)
@@ -613,4 +608,3 @@ impl Tree {
             + self.inner.nodes.capacity() * size_of::<Block>()
     }
 }
-
