@@ -70,6 +70,12 @@ pub enum Error {
     /// More requests than are done in time.
     #[error("etcdserver: too many requests")]
     TooManyRequests,
+    /// A password of more than 72 bytes.
+    #[error("bcrypt: password length exceeds 72 bytes")]
+    PasswordTooLong,
+    /// A log-in by password of a user who has none.
+    #[error("auth: authentication failed, password was given for no password user")]
+    NoPasswordUser,
     /// A token that is none, or is not valid any more.
     #[error("etcdserver: invalid auth token")]
     InvalidToken,
@@ -117,7 +123,11 @@ impl Error {
             Self::InvalidToken => Code::Unauthenticated,
             Self::Timeout | Self::Stopped | Self::UnhealthyCluster => Code::Unavailable,
             Self::ReadOnly | Self::BadTransferee => Code::FailedPrecondition,
-            Self::TooManyRequests | Self::LastMember | Self::Storage(_) => Code::Unknown,
+            Self::TooManyRequests
+            | Self::LastMember
+            | Self::PasswordTooLong
+            | Self::NoPasswordUser
+            | Self::Storage(_) => Code::Unknown,
         }
     }
 }

@@ -282,6 +282,16 @@ impl Db {
         self.view().sizes()
     }
 
+    /// Ends all writing, and gives up the lock although clones and views may still be there: they
+    /// read on.
+    pub fn close(&self) {
+        let writer = self.handle.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.handle.poison.set("it was closed".into());
+        // The lock goes with the last handle in any case.
+        let _ = rustix::fs::flock(self.handle.shared.file.file(), FlockOperation::Unlock);
+        drop(writer);
+    }
+
     /// Why nothing can be written any more.
     #[must_use]
     pub fn poison(&self) -> Option<String> {

@@ -39,6 +39,7 @@ use std::ops::{ControlFlow, Range};
 
 pub use auth::DEFAULT_BCRYPT_COST;
 pub use auth_row::{StoredRole, StoredUser};
+pub use permission::{Access, ROOT, Rights};
 
 use super::record::KeyValue;
 use super::request::{self, Body, Content, Fault, Header, Request, Span};
@@ -469,11 +470,16 @@ pub enum Error {
 }
 
 /// What stops a request half way, before any effect.
-#[derive(Debug)]
-enum Stop {
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// It is refused.
+    #[error(transparent)]
     Refused(Refusal),
-    /// Not understood, or etcd would stop here.
+    /// A row is not understood, or etcd would stop here.
+    #[error("{0}")]
     Impossible(String),
+    /// The state could not be read.
+    #[error(transparent)]
     State(Unreadable),
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Shared;
 use super::queue::{Done, Proposal, Reply};
 use crate::etcd::apply::Outcome;
-use crate::etcd::request::{self, Body, Content};
+use crate::etcd::request::Content;
 use crate::format::wal::Entry;
 use crate::store::error::Error;
 use crate::store::lease::Lessor;
@@ -130,16 +130,8 @@ struct Effect {
     reply: Reply,
     /// It was over the quota, and done all the same.
     is_over: bool,
-    forgotten: Forgotten,
-}
-
-/// Whose tokens are void from now on.
-#[derive(Debug, Default)]
-enum Forgotten {
-    #[default]
-    Nobody,
-    Users(Vec<String>),
-    All,
+    /// The request, where it may end what tokens are valid.
+    data: Option<Vec<u8>>,
 }
 
 /// Applies a batch, and lets everybody know.
@@ -154,10 +146,6 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
             while let Some(proposal) = rest.next() {
                 let Proposal { kind, data, cost, touches_auth, reply } = proposal;
                 let is_over = cost > 0 && !shared.backend.admits(cost);
-                let forgotten = match touches_auth {
-                    true => forgets(mvcc, &data),
-                    false => Forgotten::Nobody,
-                };
                 let index = first_index;
                 let entry = Entry { kind, term, index, data: &data, unknown_field: None };
                 match mvcc.apply(&entry) {
@@ -165,7 +153,8 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
                         if applied.auth_changed {
                             shared.core.note_auth(mvcc);
                         }
-                        effects.push(Effect { applied, reply, is_over, forgotten });
+                        let data = touches_auth.then_some(data);
+                        effects.push(Effect { applied, reply, is_over, data });
                     }
                     Ok(None) => {
                         let what = format!("entry {index} of the log was applied before");
@@ -220,14 +209,12 @@ fn tell(shared: &Arc<Shared>, mut effects: Vec<Effect>) {
         });
         shared.ends.note(ended);
     }
-    for Effect { applied, reply, is_over, forgotten } in effects {
-        match forgotten {
-            _ if applied.outcome != Outcome::Done => {}
-            Forgotten::Nobody => {}
-            Forgotten::Users(names) => {
-                names.iter().for_each(|name| shared.tokens.forget(Some(name)));
-            }
-            Forgotten::All => shared.tokens.forget(None),
+    for Effect { applied, reply, is_over, data } in effects {
+        if let Some(data) = data
+            && applied.outcome == Outcome::Done
+            && let Ok(Content::Request(request)) = Content::decode(&data)
+        {
+            shared.tokens.follow(&request.body);
         }
         let reply = match (applied.compaction, reply, &applied.answer) {
             (Some((revision, true)), Reply::Caller(promise), Ok(answer)) => {
@@ -262,30 +249,4 @@ fn answer(shared: &Arc<Shared>, applied: Applied, reply: Reply, is_over: bool) {
 /// Follows what happened to leases.
 pub(super) fn follow(lessor: &mut Lessor, changes: &[LeaseChange]) {
     changes.iter().for_each(|change| lessor.follow(*change));
-}
-
-/// Says whose tokens a request voids, before it is applied.
-fn forgets(mvcc: &crate::store::mvcc::Mvcc, data: &[u8]) -> Forgotten {
-    use crate::etcd::apply::{State as _, StoredUser};
-    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-    let Ok(Content::Request(request::Request { body, .. })) = Content::decode(data) else {
-        return Forgotten::Nobody;
-    };
-    match body {
-        Body::AuthDisable(_) => Forgotten::All,
-        Body::UserDelete(user) => Forgotten::Users(vec![text(user.name)]),
-        Body::UserChangePassword(user) => Forgotten::Users(vec![text(user.name)]),
-        Body::RoleDelete(role) => {
-            let mut names = Vec::new();
-            let _ = mvcc.each_row(crate::etcd::schema::AUTH_USERS, &mut |_, value| {
-                if let Ok(user) = StoredUser::decode(value)
-                    && user.roles.iter().any(|held| held == role.role)
-                {
-                    names.push(text(&user.name));
-                }
-            });
-            Forgotten::Users(names)
-        }
-        _ => Forgotten::Nobody,
-    }
 }

@@ -6,38 +6,21 @@
 //!
 //! Source: etcd `v3_server.go` (`Authenticate`, `UserAdd`), `auth/store.go`, 3.6.16.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::{Shared, Store};
-use crate::etcd::apply::{Refusal, State as _, StoredRole, StoredUser};
+use super::Store;
 use crate::etcd::request::{
     Authenticate, Body, GrantedPermission, Nothing, RoleGrantPermission, RoleName,
     RoleRevokePermission, Secret, UserAdd, UserChangePassword, UserName, UserOptions, UserRole,
 };
+use crate::etcd::apply::Refusal;
 use crate::etcd::rows::Permission;
-use crate::etcd::schema;
 use crate::store::answer::Answer;
+use crate::store::directory::{self, AuthStatus};
 use crate::store::error::Error;
-use crate::store::guard::{Caller, User, Wish};
+use crate::store::guard::{Caller, PasswordCheck, PasswordHash, Tokens, User, Wish};
+use crate::store::mvcc::Mvcc;
 
-/// Name of the user and of the role that may do everything.
-const ROOT: &[u8] = b"root";
-/// Letters of a token.
-const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Logins that are tried while the rules change under them.
 const LOGINS_MAX: usize = 16;
-
-/// Whether callers need permissions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AuthStatus {
-    /// They do.
-    pub is_enabled: bool,
-    /// Revision of the rules.
-    pub revision: u64,
-}
 
 /// A user to be added.
 #[derive(Clone, Copy, Default)]
@@ -86,30 +69,20 @@ impl Store {
     pub fn authenticate(&self, name: &str, password: &str) -> Result<Answer<String>, Error> {
         let shared = self.shared();
         for _ in 0..LOGINS_MAX {
-            if !shared.core.is_auth_on() {
-                return Err(Error::Refused(Refusal::AuthNotEnabled));
-            }
             if name.is_empty() {
                 return Err(Error::Refused(Refusal::UserEmpty));
             }
-            let checked = shared.core.auth_revision();
-            let user = shared.stored_user(name.as_bytes())?;
-            let failed = Error::Refused(Refusal::AuthFailed);
-            let user = user.filter(|user| user.no_password != Some(true)).ok_or(failed.clone())?;
-            let hash = std::str::from_utf8(&user.password).map_err(|_| failed.clone())?;
-            if !bcrypt::verify(password, hash).unwrap_or(false) {
-                return Err(failed);
-            }
-            let prefix = random_letters();
+            let check = shared.core.read(|mvcc| PasswordCheck::of(mvcc, name.as_bytes()))??;
+            let checked = check.verify(password.as_bytes())?;
+            let prefix = Tokens::new_prefix()?;
             let body = Body::Authenticate(Authenticate {
                 name: name.as_bytes(),
                 password: Secret(b""),
                 simple_token: Secret(prefix.as_bytes()),
             });
-            let pending = self.submit(&Caller::default(), body)?;
-            let done = self.wait(pending)?;
+            let done = self.wait(self.submit(&Caller::default(), body)?)?;
             if shared.core.auth_revision() == checked {
-                let body = shared.tokens.assign(name, done.index);
+                let body = shared.tokens.assign(name, &prefix, done.index);
                 return Ok(Answer { revision: done.answer.revision, body });
             }
         }
@@ -121,9 +94,7 @@ impl Store {
     /// # Errors
     /// The store is closed.
     pub fn auth_status(&self) -> Result<AuthStatus, Error> {
-        let core = &self.shared().core;
-        core.read(|_| ())?;
-        Ok(AuthStatus { is_enabled: core.is_auth_on(), revision: core.auth_revision() })
+        self.shared().core.read(|mvcc| directory::auth_status(mvcc))?
     }
 
     /// Turns auth on: user root with role root must be there.
@@ -152,16 +123,19 @@ impl Store {
         if user.name.is_empty() {
             return Err(Error::Refused(Refusal::UserEmpty));
         }
-        let hashed = if user.no_password || !user.hashed_password.is_empty() {
-            user.hashed_password.to_owned()
-        } else {
-            self.hash_password(user.password)?
+        let options = UserOptions { no_password: user.no_password };
+        let cost = self.shared().options.bcrypt_cost;
+        let own = match user.hashed_password {
+            "" => Some(PasswordHash::of_new_user(user.password.as_bytes(), Some(&options), cost)?),
+            _ => None,
         };
+        let given = Secret(user.hashed_password.as_bytes());
+        let hashed_password = own.as_ref().map_or(given, PasswordHash::secret);
         let body = Body::UserAdd(UserAdd {
             name: user.name.as_bytes(),
             password: Secret(b""),
-            options: Some(UserOptions { no_password: user.no_password }),
-            hashed_password: Secret(hashed.as_bytes()),
+            options: Some(options),
+            hashed_password,
         });
         self.done(caller, body).map(drop)
     }
@@ -185,11 +159,12 @@ impl Store {
         password: &str,
     ) -> Result<(), Error> {
         self.shared().check(caller, Wish::Admin)?;
-        let hashed = self.hash_password(password)?;
+        let cost = self.shared().options.bcrypt_cost;
+        let hashed = PasswordHash::of_change(password.as_bytes(), cost)?;
         let body = Body::UserChangePassword(UserChangePassword {
             name: name.as_bytes(),
             password: Secret(b""),
-            hashed_password: Secret(hashed.as_bytes()),
+            hashed_password: hashed.secret(),
         });
         self.done(caller, body).map(drop)
     }
@@ -220,9 +195,7 @@ impl Store {
         let shared = self.shared();
         let request = UserName { name: name.as_bytes() };
         shared.check(caller, Wish::Request(&Body::UserGet(request)))?;
-        let user = shared.stored_user(name.as_bytes())?;
-        let user = user.ok_or(Error::Refused(Refusal::UserNotFound))?;
-        Ok(user.roles.iter().map(|role| text(role)).collect())
+        shared.core.read(|mvcc| directory::user_roles(mvcc, name.as_bytes()))?
     }
 
     /// Lists users.
@@ -231,7 +204,7 @@ impl Store {
     /// As etcd answers.
     pub fn user_list(&self, caller: &Caller) -> Result<Vec<String>, Error> {
         self.shared().check(caller, Wish::Request(&Body::UserList(Nothing {})))?;
-        self.names(schema::AUTH_USERS)
+        self.shared().core.read(|mvcc: &Mvcc| directory::users(mvcc))?
     }
 
     /// Adds a role.
@@ -255,18 +228,10 @@ impl Store {
     /// # Errors
     /// As etcd answers.
     pub fn role_get(&self, caller: &Caller, name: &str) -> Result<Vec<Permission>, Error> {
-        const BOTH: u64 = 2;
         let shared = self.shared();
         let request = RoleName { role: name.as_bytes() };
         shared.check(caller, Wish::Request(&Body::RoleGet(request)))?;
-        if name.as_bytes() == ROOT {
-            let everything = Permission { kind: BOTH, key: Vec::new(), range_end: vec![0] };
-            return Ok(vec![everything]);
-        }
-        let row = shared.row(schema::AUTH_ROLES, name.as_bytes());
-        let row = row.ok_or(Error::Refused(Refusal::RoleNotFound))?;
-        let role = StoredRole::decode(&row).map_err(|error| broken(name, &error))?;
-        Ok(role.permissions)
+        shared.core.read(|mvcc| directory::role_permissions(mvcc, name.as_bytes()))?
     }
 
     /// Lists roles.
@@ -275,7 +240,7 @@ impl Store {
     /// As etcd answers.
     pub fn role_list(&self, caller: &Caller) -> Result<Vec<String>, Error> {
         self.shared().check(caller, Wish::Request(&Body::RoleList(Nothing {})))?;
-        self.names(schema::AUTH_ROLES)
+        self.shared().core.read(|mvcc: &Mvcc| directory::roles(mvcc))?
     }
 
     /// Lets a role do something.
@@ -311,44 +276,4 @@ impl Store {
         let request = RoleRevokePermission { role: role.as_bytes(), key, range_end };
         self.done(caller, Body::RoleRevokePermission(request)).map(drop)
     }
-
-    fn names(&self, bucket: &[u8]) -> Result<Vec<String>, Error> {
-        let mut names = Vec::new();
-        self.shared()
-            .core
-            .read(|mvcc| mvcc.each_row(bucket, &mut |key, _| names.push(text(key))))?
-            .map_err(|error| Error::Storage(error.to_string()))?;
-        Ok(names)
-    }
-
-    fn hash_password(&self, password: &str) -> Result<String, Error> {
-        let hash = bcrypt::hash_with_result(password, self.shared().options.bcrypt_cost)
-            .map_err(|error| Error::Storage(format!("a password cannot be hashed: {error}")))?;
-        Ok(STANDARD.encode(hash.format_for_version(bcrypt::Version::TwoA)))
-    }
-}
-
-impl Shared {
-    fn stored_user(&self, name: &[u8]) -> Result<Option<StoredUser>, Error> {
-        let Some(row) = self.row(schema::AUTH_USERS, name) else { return Ok(None) };
-        StoredUser::decode(&row).map(Some).map_err(|error| broken(&text(name), &error))
-    }
-}
-
-fn broken(name: &str, error: &crate::format::Error) -> Error {
-    Error::Storage(format!("the row of {name}: {error}"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What a login is logged with: a token in an etcd that replays it, so not to be guessed.
-fn random_letters() -> String {
-    // Each RandomState is keyed by the operating system's randomness.
-    let letter = |n: u64| {
-        let index = usize::try_from(n % 52).unwrap_or(0);
-        char::from(LETTERS.get(index).copied().unwrap_or(b'a'))
-    };
-    (0..16).map(|_| letter(RandomState::new().build_hasher().finish())).collect()
 }

@@ -23,6 +23,9 @@ use crate::store::error::Error;
 use crate::store::guard::Quota;
 use crate::store::open::{self, Compat};
 
+/// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
+const SNAPS_MIN: usize = 2;
+
 /// The file, and who writes to it.
 #[derive(Debug)]
 pub(super) struct Backend {
@@ -149,7 +152,8 @@ impl Backend {
     pub(super) fn close(&self) {
         let writing = self.writing().db.take();
         let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop((writing, db));
+        // Views that somebody still has would hold the lock.
+        writing.into_iter().chain(db).for_each(|db| db.close());
     }
 
     /// Puts another file in the place of this one.
@@ -227,8 +231,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
         loop {
             let rows = backend.unsaved_rows.load(Ordering::Acquire);
             let bytes = backend.unsaved_bytes.load(Ordering::Acquire);
-            let is_full =
-                rows >= shared.options.batch_limit || bytes > shared.options.unsaved_bytes_max / 2;
+            let is_full = rows >= shared.options.batch_limit
+                || bytes > shared.options.unsaved_bytes_max / 2;
             let left = due.map_or(std::time::Duration::ZERO, |due| {
                 due.saturating_duration_since(Instant::now())
             });
@@ -256,11 +260,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     let saved = shared.backend.writing().saved;
     let planned = shared.planned_snapshot.load(Ordering::Acquire);
-    if saved.0.saturating_sub(planned) < shared.options.snapshot_count.max(1) {
+    let since = saved.0.saturating_sub(planned);
+    let is_wanted = since > 0 && shared.wants_snapshot.swap(false, Ordering::AcqRel);
+    if since < shared.options.snapshot_count.max(1) && !is_wanted {
         return Ok(());
     }
     record_snapshot(shared, saved)?;
-    purge_snaps(shared);
+    let keep = shared.options.snaps_max.max(SNAPS_MIN);
+    // What cannot be removed is in nobody's way.
+    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep);
     Ok(())
 }
 
@@ -291,17 +299,4 @@ pub(super) fn record_snapshot(shared: &Shared, (index, term): (u64, u64)) -> Res
     // A queue that is closed: the store ends, and goes on without this record next time.
     let _ = shared.queue.push(Work::Snapshot(snapshot));
     Ok(())
-}
-
-/// Removes all but the newest `.snap` files; what cannot be removed is in nobody's way.
-fn purge_snaps(shared: &Shared) {
-    let Ok(entries) = std::fs::read_dir(&shared.snap_dir) else { return };
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| crate::format::snap::parse_file_name(name).is_some())
-        .collect();
-    names.sort_unstable_by(|a, b| b.cmp(a));
-    for name in names.iter().skip(shared.options.snaps_max.max(2)) {
-        let _ = shared.options.disk.remove(&shared.snap_dir.join(name));
-    }
 }

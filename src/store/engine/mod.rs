@@ -40,15 +40,15 @@ mod watching;
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use auth::{AuthStatus, NewUser};
+pub use auth::NewUser;
 pub use cluster::Status;
 pub use leases::LeaseStatus;
-pub use options::{AutoCompaction, Options};
+pub use options::Options;
 pub use queue::{Done, Outcome};
 pub use snapshot::Snapshot;
 pub use watching::Watch;
@@ -103,6 +103,8 @@ pub(super) struct Shared {
     /// Index of the newest raft snapshot in the log, and of the one that is on its way there.
     snapshot_index: AtomicU64,
     planned_snapshot: AtomicU64,
+    /// One is wanted soon, however few entries there are since the last.
+    wants_snapshot: AtomicBool,
     notes: Vec<String>,
 }
 
@@ -278,7 +280,8 @@ impl Shared {
     fn raise_nospace(&self, reply: Reply) {
         const RAISE: u64 = 1;
         const NOSPACE: u64 = 1;
-        let alarm = request::Alarm { action: RAISE, member_id: self.member.0, alarm: NOSPACE };
+        let alarm =
+            request::Alarm { action: RAISE, member_id: self.member.0, alarm: NOSPACE };
         let data = self.encode_own(Body::Alarm(alarm));
         let _ = self.propose(Proposal::normal(data, reply));
     }

@@ -6,21 +6,11 @@ use std::time::Duration;
 
 use crate::bolt::disk::Disk;
 use crate::etcd::apply::Rules;
+use crate::store::auto_compact::Retention;
 use crate::store::clock::{Clock, SystemClock};
 use crate::store::guard::Quota;
 use crate::store::open::{Compat, Identity, OpenOptions};
 use crate::store::watch::Limits;
-
-/// How old revisions are forgotten without being asked to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutoCompaction {
-    /// They are not.
-    Off,
-    /// What is older than this.
-    Periodic(Duration),
-    /// All but so many newest revisions.
-    Revision(i64),
-}
 
 /// How to open a store; the defaults are etcd's.
 #[derive(Clone, Debug)]
@@ -50,7 +40,7 @@ pub struct Options {
     /// etcd's election timeout: what leases are given besides their time at a start.
     pub election: Duration,
     /// How old revisions are forgotten.
-    pub auto_compaction: AutoCompaction,
+    pub auto_compaction: Retention,
     /// Rows that a compaction drops before it rests.
     pub compaction_batch_limit: usize,
     /// How long it rests.
@@ -106,7 +96,7 @@ impl Default for Options {
             request_timeout: Duration::from_secs(7),
             heartbeat: Duration::from_millis(100),
             election: Duration::from_secs(1),
-            auto_compaction: AutoCompaction::Off,
+            auto_compaction: Retention::Off,
             compaction_batch_limit: 1000,
             compaction_sleep: Duration::from_millis(10),
             hash_at_compaction: true,

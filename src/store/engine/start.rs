@@ -6,7 +6,7 @@
 //! know are not written: one of etcd 3.4 gets the requests that 3.4 writes.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -18,16 +18,16 @@ use super::queue::{Proposal, Reply, Work};
 use super::state::Core;
 use super::{Options, Shared, applying, backend, compaction, logging, timer};
 use crate::bolt::db::Batch;
-use crate::etcd::apply::{Rules, State as _};
+use crate::etcd::apply::Rules;
 use crate::etcd::members::{Member, put_json_text};
 use crate::etcd::request::{Attributes, Body, MemberAttributes, V2, VersionName};
 use crate::etcd::schema::{self, Version};
-use crate::format::wal::Entry;
+use crate::store::directory;
 use crate::store::error::Error;
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
-use crate::store::open::{self, Opened};
+use crate::store::open::{self, OpenError, Opened};
 use crate::store::watch::Hub;
 
 /// How many of the threads finish what was taken, when the store ends.
@@ -43,12 +43,11 @@ pub(super) fn start(
     let rules = Rules { writes_conf_state: !is_by_3_4, ..options.rules() };
     let mut mvcc = Mvcc::load(opened.db.view(), rules, opened.compat)?;
     let saved = mvcc.applied();
-    for bytes in &opened.replay {
-        let entry = Entry::decode(bytes)
-            .map_err(|error| Error::Storage(format!("an entry of the log: {error}")))?;
-        mvcc.apply(&entry).map_err(|error| Error::Storage(error.to_string()))?;
-    }
-    let leases = mvcc.leases();
+    opened.replay.each(&mut |entry| match mvcc.apply(entry) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(OpenError::Disk(error.to_string())),
+    })?;
+    let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
     let core = Core::new(mvcc);
     let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
     let lessor = Lessor::start(Arc::clone(&options.clock), &leases, options.election);
@@ -77,6 +76,7 @@ pub(super) fn start(
         committed: AtomicU64::new(last_index),
         snapshot_index: AtomicU64::new(snapshot_index),
         planned_snapshot: AtomicU64::new(snapshot_index),
+        wants_snapshot: AtomicBool::new(opened.wants_snapshot),
         notes: opened.notes,
         core,
         options,

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::etcd::apply::State as _;
-use crate::etcd::{rows, schema};
+use crate::store::directory::{self, AuthStatus};
 use crate::store::error::Error;
 use crate::store::mvcc::Mvcc;
 
@@ -58,11 +57,11 @@ impl Core {
 
     /// Reads anew whether auth is on, and the revision of its rules.
     pub(super) fn note_auth(&self, mvcc: &Mvcc) {
-        let row = |key| mvcc.row(schema::AUTH, key).ok().flatten();
-        let revision = row(schema::AUTH_REVISION).and_then(|row| rows::decode_u64(&row).ok());
-        self.auth_revision.store(revision.unwrap_or(1).max(1), Ordering::Release);
-        let is_on = mvcc.is_auth_enabled().unwrap_or(true);
-        self.is_auth_on.store(is_on, Ordering::Release);
+        // What cannot be read is no reason to let anybody in.
+        let status = directory::auth_status(mvcc);
+        let status = status.unwrap_or(AuthStatus { enabled: true, revision: u64::MAX });
+        self.auth_revision.store(status.revision, Ordering::Release);
+        self.is_auth_on.store(status.enabled, Ordering::Release);
     }
 
     pub(super) fn is_auth_on(&self) -> bool {

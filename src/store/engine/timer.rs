@@ -3,17 +3,19 @@
 //! Ends of leases, checkpoints and compactions are requests like any other, and nobody waits for
 //! them here.
 //!
-//! Source: etcd `lease/lessor.go`, `v3compactor/periodic.go`, `v3compactor/revision.go`, 3.6.16.
+//! Source: etcd `lease/lessor.go`, `v3compactor`, 3.6.16.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Shared;
-use super::options::AutoCompaction;
-use super::queue::Work;
+use super::queue::{Outcome, Proposal, Reply, Work};
+use crate::etcd::apply::Refusal;
 use crate::etcd::request::{Body, Compaction, LeaseCheckpoint, LeaseCheckpoints, LeaseRevoke};
+use crate::store::auto_compact::AutoCompact;
+use crate::store::error::Error;
 use crate::store::pending::{Pending, Promise, pending};
 
 /// How often leases are looked at.
@@ -22,11 +24,6 @@ const LEASES: Duration = Duration::from_millis(500);
 const ENDED_MAX: usize = 500;
 /// Leases in one checkpoint.
 const CHECKPOINTS_MAX: usize = 1000;
-/// Longest time between two looks at the revision, by time.
-const PERIOD_MAX: Duration = Duration::from_secs(3600);
-/// Time between two compactions, by number of revisions.
-const REVISION_PERIOD: Duration = Duration::from_secs(300);
-
 /// Who waits for a lease to be ended.
 #[derive(Debug, Default)]
 pub(super) struct Ends(Mutex<HashMap<i64, Vec<Promise<()>>>>);
@@ -77,7 +74,9 @@ impl Alarm {
 /// The timer thread.
 pub(super) fn run(shared: &Arc<Shared>) {
     let clock = &shared.options.clock;
-    let mut auto = AutoCompactor::new(shared.options.auto_compaction, clock.now());
+    let revision = || shared.core.revision.load(Ordering::Acquire);
+    let mut auto = AutoCompact::start(shared.options.auto_compaction, clock.now(), revision());
+    let mut compacting: Option<(i64, Pending<Outcome>)> = None;
     let mut progress_at = clock.now().saturating_add(shared.options.watch_progress_interval);
     let is_over = || shared.health.is_ending() || shared.health.has_failed();
     while !is_over() {
@@ -91,11 +90,26 @@ pub(super) fn run(shared: &Arc<Shared>) {
             shared.hub.notify_progress();
             progress_at = now.saturating_add(shared.options.watch_progress_interval);
         }
-        if let Some(revision) = auto.due(now, shared.core.revision.load(Ordering::Acquire)) {
-            let body = Body::Compaction(Compaction { revision, physical: false });
-            let _ = shared.queue.push(Work::unattended(shared.encode_own(body)));
+        match compacting.take() {
+            Some((at, pending)) => match pending.wait_for(Duration::ZERO) {
+                Ok(Some(Ok(_) | Err(Error::Refused(Refusal::Compacted)))) => auto.done(now, at),
+                Ok(_) => {}
+                Err(pending) => compacting = Some((at, pending)),
+            },
+            None => {
+                if let Some(at) = auto.due(now, revision()) {
+                    compacting = compact(shared, at).map(|pending| (at, pending));
+                }
+            }
         }
     }
+}
+
+fn compact(shared: &Shared, revision: i64) -> Option<Pending<Outcome>> {
+    let (promise, waiting) = pending();
+    let body = Body::Compaction(Compaction { revision, physical: false });
+    let data = shared.encode_own(body);
+    shared.propose(Proposal::normal(data, Reply::Caller(promise))).ok().map(|()| waiting)
 }
 
 fn end_leases(shared: &Shared) {
@@ -117,92 +131,5 @@ fn end_leases(shared: &Shared) {
             .collect();
         let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
         let _ = shared.queue.push(Work::unattended(shared.encode_own(body)));
-    }
-}
-
-/// Decides when to compact at which revision.
-#[derive(Debug)]
-struct AutoCompactor {
-    mode: AutoCompaction,
-    next: Duration,
-    /// Revisions as they were, oldest first.
-    seen: VecDeque<i64>,
-    last: i64,
-}
-
-impl AutoCompactor {
-    fn new(mode: AutoCompaction, now: Duration) -> Self {
-        let mut auto = Self { mode, next: now, seen: VecDeque::new(), last: 0 };
-        auto.next = now.saturating_add(match mode {
-            AutoCompaction::Revision(_) => REVISION_PERIOD,
-            _ => Duration::ZERO,
-        });
-        auto
-    }
-
-    /// Returns the revision to compact at now, if any.
-    fn due(&mut self, now: Duration, revision: i64) -> Option<i64> {
-        if now < self.next {
-            return None;
-        }
-        let at = match self.mode {
-            AutoCompaction::Off => return None,
-            AutoCompaction::Revision(keep) => {
-                self.next = now.saturating_add(REVISION_PERIOD);
-                revision.saturating_sub(keep)
-            }
-            AutoCompaction::Periodic(retention) => {
-                // The revision is noted ten times a window; the one of a whole retention ago is
-                // compacted, once a window.
-                let window = retention.min(PERIOD_MAX);
-                let step = (window / 10).max(Duration::from_millis(1));
-                self.next = now.saturating_add(step);
-                let kept = retention.as_nanos().div_ceil(step.as_nanos().max(1));
-                self.seen.push_back(revision);
-                if u128::try_from(self.seen.len()).unwrap_or(u128::MAX) <= kept {
-                    return None;
-                }
-                let at = self.seen.front().copied().unwrap_or(0);
-                let per_window = usize::try_from(window.as_nanos() / step.as_nanos().max(1));
-                let drop = per_window.unwrap_or(usize::MAX).max(1).min(self.seen.len());
-                self.seen.drain(..drop);
-                at
-            }
-        };
-        if at <= self.last.max(0) {
-            return None;
-        }
-        self.last = at;
-        Some(at)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn periods_compact_what_is_a_retention_old() {
-        let retention = Duration::from_secs(36_000);
-        let mut auto = AutoCompactor::new(AutoCompaction::Periodic(retention), Duration::ZERO);
-        let mut compacted = Vec::new();
-        // One revision a second, looked at once a minute for 14 hours.
-        for minute in 0..14 * 60 {
-            let now = Duration::from_secs(minute * 60);
-            let revision = i64::try_from(now.as_secs()).unwrap();
-            compacted.extend(auto.due(now, revision).map(|at| (minute, at)));
-        }
-        assert_eq!(compacted, [(600, 0), (660, 3600), (720, 7200), (780, 10_800)][1..]);
-    }
-
-    #[test]
-    fn revisions_keep_the_newest() {
-        let mut auto = AutoCompactor::new(AutoCompaction::Revision(100), Duration::ZERO);
-        let at = |auto: &mut AutoCompactor, s, revision| auto.due(Duration::from_secs(s), revision);
-        assert_eq!(at(&mut auto, 299, 1000), None);
-        assert_eq!(at(&mut auto, 300, 1000), Some(900));
-        assert_eq!(at(&mut auto, 599, 2000), None);
-        assert_eq!(at(&mut auto, 600, 1000), None);
-        assert_eq!(at(&mut auto, 900, 1001), Some(901));
     }
 }

@@ -33,10 +33,10 @@ impl Watch {
         match self.shared.check(&self.caller, wish) {
             Ok(()) => self.stream.create(create),
             // As Go prints an error of gRPC.
-            Err(error) => self.stream.refuse(
-                create.watch_id,
-                format!("rpc error: code = {:?} desc = {error}", error.code()),
-            ),
+            Err(error) => {
+                let code = error.code();
+                self.stream.refuse(format!("rpc error: code = {code:?} desc = {error}"));
+            }
         }
     }
 

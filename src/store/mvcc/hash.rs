@@ -193,7 +193,7 @@ impl Visit for Tombstone {
 pub fn hash_all(view: &View, minor: u32) -> Result<u32, Error> {
     let file = view.file().map_err(|error| Error::Storage(error.to_string()))?;
     let mut sum = BackendHash::new(skipped_by_hash(minor));
-    let walk = bolt::walk(&file, &mut sum);
+    let walk = bolt::walk::walk(&file, &mut sum);
     if walk.tree_is_whole() {
         return Ok(sum.hash());
     }

@@ -63,7 +63,6 @@ impl Mvcc {
             }
             ControlFlow::Continue(())
         });
-        let (taken_revision, taken_index) = (revision, applied.0);
         Ok(Self {
             rules,
             compat,
@@ -80,12 +79,7 @@ impl Mvcc {
                 finished,
                 finished_saved: finished,
             },
-            saving: Saving {
-                taken_revision,
-                saved_revision: taken_revision,
-                taken_index,
-                ..Saving::default()
-            },
+            saving: Saving::new(revision, applied.0),
             pins: Pins::default(),
             hashes: Hashes::default(),
         })

@@ -20,15 +20,15 @@ const KEEP_BYTES: usize = 8 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Saving {
     /// Revision up to which key rows were given out.
-    pub(super) taken_revision: i64,
+    taken_revision: i64,
     /// Revision up to which the view has key rows.
-    pub(super) saved_revision: i64,
+    saved_revision: i64,
     /// Index of the last entry that was given out.
-    pub(super) taken_index: u64,
+    taken_index: u64,
     /// Rows that a compaction drops with the next batch.
     pub(super) drops: Vec<Dead>,
     /// The first batch makes all buckets.
-    pub(super) made_buckets: bool,
+    made_buckets: bool,
     rows: usize,
     bytes: usize,
     out: Option<Out>,
@@ -55,6 +55,12 @@ pub struct Taken {
 }
 
 impl Saving {
+    /// Begins with a view that has everything up to a revision and an index.
+    pub(super) fn new(revision: i64, index: u64) -> Self {
+        let (taken_revision, saved_revision) = (revision, revision);
+        Self { taken_revision, saved_revision, taken_index: index, ..Self::default() }
+    }
+
     /// Notes rows that were applied.
     pub(super) fn note(&mut self, rows: usize, bytes: usize) {
         self.rows = self.rows.saturating_add(rows);
