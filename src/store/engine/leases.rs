@@ -1,14 +1,18 @@
 //! Requests on leases and alarms.
 
 use super::calls::unexpected;
+use super::queue::{Proposal, Reply};
 use super::{Shared, Store};
 use crate::etcd::apply::State as _;
-use crate::etcd::request::{Alarm, Body, LeaseGrant, LeaseRevoke};
+use crate::etcd::request::{
+    Alarm, Body, LeaseCheckpoint, LeaseCheckpoints, LeaseGrant, LeaseRevoke,
+};
 use crate::etcd::{rows, schema};
 use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
 use crate::store::lease::Renewal;
+use crate::store::pending::pending;
 
 /// What is known of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,19 +65,14 @@ impl Store {
         }
         shared.check(caller, Wish::KeepAlive(id))?;
         let revision = self.revision();
-        // In statements of their own: the lock is not held while somebody waits.
-        let renewal = shared.lessor().renew(id);
-        let body = match renewal {
-            Renewal::Renewed(ttl_s) => ttl_s,
-            Renewal::Missing => 0,
-            Renewal::Ending => {
+        let body = match shared.renew(id)? {
+            Some(ttl_s) => ttl_s,
+            None => {
                 let end = shared.ends.of(id);
                 // Its end may have come before it was waited for.
-                let renewal = shared.lessor().renew(id);
-                match renewal {
-                    Renewal::Renewed(ttl_s) => ttl_s,
-                    Renewal::Missing => 0,
-                    Renewal::Ending => match end.wait_for(shared.options.request_timeout) {
+                match shared.renew(id)? {
+                    Some(ttl_s) => ttl_s,
+                    None => match end.wait_for(shared.options.request_timeout) {
                         Ok(_) => 0,
                         Err(_) => return Err(Error::Timeout),
                     },
@@ -154,6 +153,27 @@ impl Store {
 }
 
 impl Shared {
+    /// Gives a lease its time again; `None` while its end is on the way.
+    fn renew(&self, id: i64) -> Result<Option<i64>, Error> {
+        let renewal = self.lessor().renew(id);
+        match renewal {
+            Renewal::Renewed { ttl_s, is_recorded } => {
+                if is_recorded {
+                    // A time that was recorded to be left is not to be gone on with.
+                    let checkpoints = vec![LeaseCheckpoint { id, remaining_ttl_s: 0 }];
+                    let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
+                    let (promise, logged) = pending();
+                    let data = self.encode_own(body);
+                    self.propose(Proposal::normal(data, Reply::Caller(promise)))?;
+                    let _ = logged.wait_for(self.options.request_timeout);
+                }
+                Ok(Some(ttl_s))
+            }
+            Renewal::Missing => Ok(Some(0)),
+            Renewal::Ending => Ok(None),
+        }
+    }
+
     /// Lists the alarms that stand, as (member, kind).
     pub(super) fn alarms(&self) -> Result<Vec<(u64, u64)>, Error> {
         let mut alarms = Vec::new();
