@@ -218,7 +218,6 @@ fn touches_auth(body: &Body<'_>) -> bool {
 }
 
 /// Tells whether a transaction has reads only, and none inside it: such a one is not logged.
-#[must_use]
-pub fn is_read_only(txn: &Txn<'_>) -> bool {
+fn is_read_only(txn: &Txn<'_>) -> bool {
     txn.success.iter().chain(&txn.failure).all(|op| matches!(op, Op::Range(_)))
 }

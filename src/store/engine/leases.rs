@@ -1,7 +1,7 @@
 //! Requests on leases and alarms.
 
 use super::calls::unexpected;
-use super::queue::Work;
+use super::queue::{Proposal, Reply};
 use super::{Shared, Store};
 use crate::etcd::apply::State as _;
 use crate::etcd::request::{
@@ -12,6 +12,7 @@ use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
 use crate::store::lease::Renewal;
+use crate::store::pending::pending;
 
 /// What is known of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,12 +65,12 @@ impl Store {
         }
         shared.check(caller, Wish::KeepAlive(id))?;
         let revision = self.revision();
-        let body = match shared.renew(id) {
+        let body = match shared.renew(id)? {
             Some(ttl_s) => ttl_s,
             None => {
                 let end = shared.ends.of(id);
                 // Its end may have come before it was waited for.
-                match shared.renew(id) {
+                match shared.renew(id)? {
                     Some(ttl_s) => ttl_s,
                     None => match end.wait_for(shared.options.request_timeout) {
                         Ok(_) => 0,
@@ -153,7 +154,7 @@ impl Store {
 
 impl Shared {
     /// Gives a lease its time again; `None` while its end is on the way.
-    fn renew(&self, id: i64) -> Option<i64> {
+    fn renew(&self, id: i64) -> Result<Option<i64>, Error> {
         let renewal = self.lessor().renew(id);
         match renewal {
             Renewal::Renewed { ttl_s, is_recorded } => {
@@ -161,12 +162,15 @@ impl Shared {
                     // A time that was recorded to be left is not to be gone on with.
                     let checkpoints = vec![LeaseCheckpoint { id, remaining_ttl_s: 0 }];
                     let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
-                    let _ = self.queue.push(Work::unattended(self.encode_own(body)));
+                    let (promise, logged) = pending();
+                    let data = self.encode_own(body);
+                    self.propose(Proposal::normal(data, Reply::Caller(promise)))?;
+                    let _ = logged.wait_for(self.options.request_timeout);
                 }
-                Some(ttl_s)
+                Ok(Some(ttl_s))
             }
-            Renewal::Missing => Some(0),
-            Renewal::Ending => None,
+            Renewal::Missing => Ok(Some(0)),
+            Renewal::Ending => Ok(None),
         }
     }
 
