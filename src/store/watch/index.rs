@@ -77,6 +77,9 @@ impl Group {
     }
 }
 
+/// A group, and the events that it wants: number of the commit, number of the event in it.
+pub(super) type Wanted = (Arc<Group>, Vec<(usize, usize)>);
+
 /// All watchers, by what they watch.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -141,13 +144,12 @@ impl Index {
         stab(&self.ranges, key, found);
     }
 
-    /// Finds who wants which of some events, which come in the order of these pairs: number of
-    /// the commit, number of the event in it.
+    /// Finds who wants which of some events; they come in the order of their numbers.
     pub(super) fn find_all<'a>(
         &self,
         events: impl Iterator<Item = ((usize, usize), &'a Event)>,
-    ) -> Vec<(Arc<Group>, Vec<(usize, usize)>)> {
-        let mut hits: Vec<(Arc<Group>, Vec<(usize, usize)>)> = Vec::new();
+    ) -> Vec<Wanted> {
+        let mut hits: Vec<Wanted> = Vec::new();
         let mut places: HashMap<u64, usize, RandomState> = HashMap::default();
         for (at, event) in events {
             self.find(&event.key, &mut |group| {
@@ -284,7 +286,7 @@ mod tests {
     }
 
     fn watcher(channel: &Arc<Channel>, uid: u64, keys: Keys) -> Arc<Watcher> {
-        let (prev_kv, no_put, no_delete) = (uid % 2 == 0, false, false);
+        let (prev_kv, no_put, no_delete) = (uid.is_multiple_of(2), false, false);
         let (progress_notify, fragment, channel) = (false, false, Arc::clone(channel));
         let (id, start_revision) = (0, 0);
         Arc::new(Watcher {

@@ -109,11 +109,14 @@ impl Seen {
     }
 }
 
+/// A create, the revisions before and after it, and the id it is to get or why not.
+type Asked = (Create, (i64, i64), Result<i64, &'static str>);
+
 /// A stream and what is known of it.
 struct Watched {
     stream: Stream,
-    /// Answers to creates that are to come: the revision before and after, and the id.
-    answers: VecDeque<(Create, (i64, i64), Result<i64, &'static str>)>,
+    /// Answers to creates that are to come.
+    answers: VecDeque<Asked>,
     cancels: VecDeque<i64>,
     taken: BTreeSet<i64>,
     next_id: i64,
