@@ -39,8 +39,7 @@ impl Field {
     pub(super) const E: Self = Self(6);
     pub(super) const F: Self = Self(7);
 
-    const ALL: [Self; FIELDS] =
-        [END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    const ALL: [Self; FIELDS] = [END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
     fn index(self) -> usize {
         usize::from(self.0)
@@ -240,6 +239,15 @@ impl Block {
         }
     }
 
+    /// Tells whether a key is the one at a place.
+    pub(super) fn is(&self, at: usize, key: &[u8]) -> bool {
+        let Some((start, suffix)) = key.split_at_checked(self.prefix as usize) else {
+            return false;
+        };
+        // The beginning differs least.
+        self.compare(at, &Cut::new(suffix)).is_eq() && start == self.prefix()
+    }
+
     fn compare(&self, at: usize, cut: &Cut<'_>) -> Ordering {
         let head = self.heads.get(at).copied().unwrap_or(0);
         head.cmp(&cut.head)
@@ -318,13 +326,28 @@ impl Block {
             if longest > mask(self.field(END).1) {
                 self.widen(END, width_of(longest));
             }
-            for after in at + 1..self.len() {
-                self.set(after, END, self.value(after, END) + grown);
-            }
+            self.shift_ends(at + 1, grown);
         }
         self.set(at, END, start as u64 + grown);
         self.set(at, SHORT, cut.short.into());
         self.set_values(at, values);
+    }
+
+    /// Adds to the ends of tails from a place on.
+    fn shift_ends(&mut self, from: usize, by: u64) {
+        let row_bytes = self.row_bytes();
+        if self.field(END).1 != 2 {
+            for at in from..self.len() {
+                self.set(at, END, self.value(at, END).wrapping_add(by));
+            }
+            return;
+        }
+        let rows = self.rows.get_mut(from * row_bytes..self.heads.len() * row_bytes);
+        for row in rows.unwrap_or_default().chunks_exact_mut(row_bytes) {
+            if let Some(end) = row.first_chunk_mut::<2>() {
+                *end = u16::from_le_bytes(*end).wrapping_add(by as u16).to_le_bytes();
+            }
+        }
     }
 
     /// Drops a key.
@@ -335,9 +358,7 @@ impl Block {
         let tail = self.tail(at);
         let shrunk = tail.len() as u64;
         if shrunk > 0 {
-            for after in at + 1..self.len() {
-                self.set(after, END, self.value(after, END) - shrunk);
-            }
+            self.shift_ends(at + 1, shrunk.wrapping_neg());
         }
         self.text.drain(tail);
         self.heads.remove(at);
@@ -356,12 +377,9 @@ impl Block {
 
     /// Makes a block of parts of others, as small as can be, with a prefix of at most
     /// `prefix_max` bytes.
-    pub(super) fn gather(
-        parts: &[(&Self, Range<usize>)],
-        prefix_max: usize,
-        spare: usize,
-    ) -> Self {
-        let keys = || parts.iter().flat_map(|(block, part)| part.clone().map(move |at| (*block, at)));
+    pub(super) fn gather(parts: &[(&Self, Range<usize>)], prefix_max: usize, spare: usize) -> Self {
+        let keys =
+            || parts.iter().flat_map(|(block, part)| part.clone().map(move |at| (*block, at)));
         let Some((block, at)) = keys().next() else { return Self::default() };
         let mut first = Vec::new();
         block.read_key(at, &mut first);
