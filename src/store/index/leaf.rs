@@ -183,8 +183,8 @@ impl Leaf {
     pub(super) fn split(&mut self, cut: usize) -> Self {
         let len = self.len();
         let mut right = Self::new(self.next);
-        right.block = Block::gather(&[(&self.block, cut..len)], usize::MAX, 0);
-        self.block = Block::gather(&[(&self.block, 0..cut)], usize::MAX, 0);
+        right.block = Block::gather(&[(&self.block, cut..len)], usize::MAX);
+        self.block = Block::gather(&[(&self.block, 0..cut)], usize::MAX);
         for (to, from) in right.hashes.iter_mut().zip(self.hashes.iter_mut().skip(cut)) {
             *to = std::mem::take(from);
         }
@@ -199,7 +199,7 @@ impl Leaf {
             return None;
         }
         let mut joined = Self::new(right.next);
-        joined.block = Block::gather(&[(a, 0..a.len()), (b, 0..b.len())], usize::MAX, 0);
+        joined.block = Block::gather(&[(a, 0..a.len()), (b, 0..b.len())], usize::MAX);
         let hashes = self.hashes.iter().take(a.len()).chain(right.hashes.iter().take(b.len()));
         for (to, from) in joined.hashes.iter_mut().zip(hashes) {
             *to = *from;

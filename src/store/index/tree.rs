@@ -244,10 +244,10 @@ impl Tree {
             return;
         }
         let cut = if at + 2 == len { len - 1 } else { len / 2 };
-        let new = Block::gather(&[(node, cut..len)], usize::MAX, 0);
+        let new = Block::gather(&[(node, cut..len)], usize::MAX);
         let mut between = Vec::new();
         node.read_key(cut, &mut between);
-        *node = Block::gather(&[(node, 0..cut)], usize::MAX, 0);
+        *node = Block::gather(&[(node, 0..cut)], usize::MAX);
         let live = (0..new.len()).map(|at| new.value(at, LIVE)).sum();
         let new = self.inner.add(new);
         self.add_child(path, number, new, &between, live);
@@ -357,7 +357,7 @@ impl Tree {
         first.insert(0, &between, right_node.values(0));
         let parts =
             [(left_node, 0..left_node.len()), (&first, 0..1), (right_node, 1..right_node.len())];
-        let merged = Block::gather(&parts, usize::MAX, 0);
+        let merged = Block::gather(&parts, usize::MAX);
         if let Some(node) = self.inner.get_mut(left) {
             *node = merged;
         }
