@@ -2,7 +2,7 @@
 //!
 //! Invariants, whatever the bytes say:
 //!
-//! 1. Nothing is read past the file's end, and nothing is written to an opened file.
+//! 1. Nothing is read past the file's end, and nothing is written to an opened file but by [`db`].
 //! 2. A page is at most [`PAGE_BYTES_MAX`] bytes in memory; a walk holds [`HELD_BYTES_MAX`] (four
 //!    pages, where that is more), and two bits a page besides.
 //! 3. A walk looks at each page once, so its work is linear in the file; trees deeper than
@@ -10,7 +10,8 @@
 //! 4. Damage is a finding; an error means that the file could not be opened or read.
 //!
 //! [`File`] opens, [`walk::walk`] visits and checks everything in one pass, [`cursor::Cursor`]
-//! goes through one bucket in key order, [`builder::Builder`] writes a packed new file.
+//! goes through one bucket in key order, [`builder::Builder`] writes a packed new file, [`db::Db`]
+//! changes a file in place while others read it, through [`disk::Disk`].
 //!
 //! Source: go.etcd.io/bbolt 1.3.12, 1.4.3, 1.5.0 (`db.go`, `tx_check.go`, `bucket.go`).
 
@@ -140,6 +141,11 @@ impl File {
             }
         };
         Ok(Self { source, meta, metas: [meta0, meta1] })
+    }
+
+    /// Takes a source and the meta to read it by.
+    fn at(source: Source, meta: Meta) -> Self {
+        Self { source, meta, metas: [Ok(meta), Ok(meta)] }
     }
 
     /// Returns the meta that serves.

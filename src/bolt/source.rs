@@ -7,7 +7,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::db::View;
+use super::disk::DiskFile;
 use crate::format::{u64_of, usize_of};
 
 /// Bytes of a bbolt file.
@@ -21,6 +24,11 @@ pub struct Source {
 enum Bytes {
     Disk(fs::File),
     Memory(Vec<u8>),
+    /// A file that is changed meanwhile, but for what a view sees while it lives.
+    Shared {
+        file: Arc<DiskFile>,
+        _view: Option<View>,
+    },
 }
 
 impl Source {
@@ -54,6 +62,11 @@ impl Source {
         Self { bytes: Bytes::Memory(bytes), len }
     }
 
+    /// Takes a file that is changed in place, up to a length; keeps a view alive.
+    pub(super) fn shared(file: Arc<DiskFile>, len: u64, view: Option<View>) -> Self {
+        Self { bytes: Bytes::Shared { file, _view: view }, len }
+    }
+
     /// Length in bytes when it was opened.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -71,6 +84,7 @@ impl Source {
     pub fn file(&self) -> Option<&fs::File> {
         match &self.bytes {
             Bytes::Disk(file) => Some(file),
+            Bytes::Shared { file, .. } => Some(file.file()),
             Bytes::Memory(_) => None,
         }
     }
@@ -86,6 +100,7 @@ impl Source {
         }
         match &self.bytes {
             Bytes::Disk(file) => file.read_exact_at(buffer, offset),
+            Bytes::Shared { file, .. } => file.read_exact_at(buffer, offset),
             Bytes::Memory(bytes) => {
                 let start = usize_of(offset);
                 let from = bytes.get(start..start.saturating_add(buffer.len()));

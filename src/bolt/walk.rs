@@ -122,6 +122,11 @@ impl Walk {
 
 /// Walks and checks a whole file.
 pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
+    walk_marking(file, visitor).0
+}
+
+/// Walks as [`walk`] does; also returns which pages are in use, those of the freelist among them.
+pub(super) fn walk_marking(file: &File, visitor: &mut dyn Visit) -> (Walk, Bits) {
     let pages = usize_of(file.page_count());
     let mut walker = Walker {
         file,
@@ -143,7 +148,7 @@ pub fn walk(file: &File, visitor: &mut dyn Visit) -> Walk {
     walker.descend(file.meta.root, None, None, false);
     walker.run();
     walker.cover();
-    walker.out
+    (walker.out, walker.reached)
 }
 
 type Bound = Option<Rc<[u8]>>;
@@ -678,7 +683,7 @@ fn unshared(reached: &Bits, id: u64, span: u64) -> Result<(), PageFault> {
 }
 
 /// One bit a page.
-struct Bits {
+pub(super) struct Bits {
     words: Vec<u64>,
 }
 
@@ -687,7 +692,7 @@ impl Bits {
         Self { words: vec![0; count.div_ceil(64)] }
     }
 
-    fn get(&self, id: u64) -> bool {
+    pub(super) fn get(&self, id: u64) -> bool {
         let word = self.words.get(usize_of(id / 64));
         word.is_some_and(|word| word & mask(id) != 0)
     }

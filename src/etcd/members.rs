@@ -172,6 +172,22 @@ impl Member {
         out
     }
 
+    /// Encodes what the member says of itself, the `attributes` of the v2 store.
+    #[must_use]
+    pub fn encode_attributes(&self) -> String {
+        let mut out = String::from("{");
+        if !self.name.is_empty() {
+            out.push_str("\"name\":");
+            put_json_text(&mut out, &self.name);
+        }
+        if !self.client_urls.is_empty() {
+            out.push_str(if self.name.is_empty() { "\"clientURLs\":" } else { ",\"clientURLs\":" });
+            put_json_texts(&mut out, &self.client_urls);
+        }
+        out.push('}');
+        out
+    }
+
     /// Returns the row's key: the id in hex.
     #[must_use]
     pub fn row_key(&self) -> Vec<u8> {

@@ -38,3 +38,4 @@ pub mod revision;
 pub mod rows;
 pub mod schema;
 pub mod survey;
+pub mod v2_store;

@@ -15,7 +15,8 @@
 //!
 //! Source: etcd `snapshot.v3Manager.saveWALAndSnap`, `wal.Create`, 3.5.35 and 3.6.16.
 
-use super::members::{ClusterId, Member, MemberId, put_json_text};
+use super::members::{ClusterId, Member, MemberId};
+use super::v2_store;
 use crate::format::snap::{self, Snap};
 use crate::format::u64_of;
 use crate::format::wal::{
@@ -88,7 +89,9 @@ impl RestoreLog {
         log.push(kind::METADATA, &metadata.encode());
         log.push(kind::SNAPSHOT, &Snapshot::default().encode());
         for (index, member) in (1..).zip(members) {
-            log.push(kind::ENTRY, &encode_founding_entry(index, member));
+            let data = encode_founding_change(member);
+            let kind = entry_kind::CONF_CHANGE;
+            log.push_entry(&Entry { kind, term: TERM, index, data: &data, ..Entry::default() });
         }
         let state = HardState { term: TERM, vote, commit, ..HardState::default() };
         log.push(kind::STATE, &state.encode());
@@ -100,7 +103,12 @@ impl RestoreLog {
         };
         log.push(kind::SNAPSHOT, &snapshot.encode());
 
-        let store = encode_v2_store(members);
+        // A restored member has not said anything of itself yet.
+        let restored: Vec<Member> = members
+            .iter()
+            .map(|member| Member { client_urls: Vec::new(), ..member.clone() })
+            .collect();
+        let store = v2_store::encode(&restored, &[], None, commit);
         let file = Snap {
             data: store.as_bytes(),
             conf_state,
@@ -119,7 +127,9 @@ impl RestoreLog {
     }
 }
 
-fn encode_founding_entry(index: u64, member: &Member) -> Vec<u8> {
+/// Encodes the membership change by which a cluster is founded with a member.
+#[must_use]
+pub fn encode_founding_change(member: &Member) -> Vec<u8> {
     // Client URLs become known when the member starts and says them itself.
     let context = Member { client_urls: Vec::new(), ..member.clone() }.encode();
     let change = ConfChange {
@@ -128,50 +138,7 @@ fn encode_founding_entry(index: u64, member: &Member) -> Vec<u8> {
         context: &context,
         ..ConfChange::default()
     };
-    let data = change.encode();
-    let kind = entry_kind::CONF_CHANGE;
-    Entry { kind, term: TERM, index, data: &data, ..Entry::default() }.encode()
-}
-
-/// Writes the v2 store: `/0/members/<id>/raftAttributes` for each member, and an empty `/1`.
-fn encode_v2_store(members: &[Member]) -> String {
-    let nodes = (1..).zip(members).map(|(index, member)| {
-        let path = format!("/0/members/{}", member.id);
-        let attributes = v2_node(
-            &format!("{path}/raftAttributes"),
-            index,
-            &member.encode_raft_attributes(),
-            None,
-        );
-        let children = format!("\"raftAttributes\":{attributes}");
-        format!("\"{}\":{}", member.id, v2_node(&path, index, "", Some(&children)))
-    });
-    let nodes = nodes.collect::<Vec<_>>().join(",");
-    let members_dir = format!("\"members\":{}", v2_node("/0/members", 1, "", Some(&nodes)));
-    let top = format!(
-        "\"0\":{},\"1\":{}",
-        v2_node("/0", 0, "", Some(&members_dir)),
-        v2_node("/1", 0, "", Some("")),
-    );
-    format!(
-        "{{\"Root\":{},\"CurrentIndex\":{},\"CurrentVersion\":2}}",
-        v2_node("/", 0, "", Some(&top)),
-        members.len()
-    )
-}
-
-/// Writes one node: a directory when it has children, be they none, else a file.
-fn v2_node(path: &str, index: u64, value: &str, children: Option<&str>) -> String {
-    let mut node = format!(
-        "{{\"Path\":\"{path}\",\"CreatedIndex\":{index},\"ModifiedIndex\":{index},\
-         \"ExpireTime\":\"0001-01-01T00:00:00Z\",\"Value\":"
-    );
-    put_json_text(&mut node, value);
-    match children {
-        Some(children) => node.push_str(&format!(",\"Children\":{{{children}}}}}")),
-        None => node.push_str(",\"Children\":null}"),
-    }
-    node
+    change.encode()
 }
 
 #[cfg(test)]

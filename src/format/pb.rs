@@ -236,9 +236,14 @@ pub fn put_bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
 
 /// Writes a field of bytes, empty too: for messages, whose presence counts.
 pub fn put_bytes_always(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    put_varint(out, (u64::from(field) << 3) | 2);
-    put_varint(out, u64_of(value.len()));
+    put_bytes_head(out, field, value.len());
     out.extend_from_slice(value);
+}
+
+/// Writes what stands before so many bytes of a field: the caller writes the bytes.
+pub fn put_bytes_head(out: &mut Vec<u8>, field: u32, len: usize) {
+    put_varint(out, (u64::from(field) << 3) | 2);
+    put_varint(out, u64_of(len));
 }
 
 #[cfg(test)]

@@ -65,32 +65,47 @@ pub(super) fn parse_pair_name(name: &str, suffix: &str) -> Option<(u64, u64)> {
     Some((number(first)?, number(second)?))
 }
 
-/// Writes records into a buffer.
+/// Writes records into a buffer, which can be used again.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     bytes: Vec<u8>,
     crc: u32,
+    /// What stands before the data of an entry.
+    head: Vec<u8>,
 }
 
 impl Encoder {
     /// Begins a segment: writes the checksum of all segments before, 0 for the first one.
     #[must_use]
     pub fn begin(crc: u32) -> Self {
-        let mut encoder = Self { bytes: Vec::new(), crc };
-        encoder.put_frame(kind::CRC, &[]);
+        let mut encoder = Self::resume(crc);
+        encoder.push_crc();
         encoder
     }
 
     /// Goes on at the end of a segment whose checksum so far is `crc`; writes nothing yet.
     #[must_use]
     pub fn resume(crc: u32) -> Self {
-        Self { bytes: Vec::new(), crc }
+        Self { bytes: Vec::new(), crc, head: Vec::new() }
     }
 
     /// Adds a record of any kind but crc.
     pub fn push(&mut self, kind: u64, data: &[u8]) {
-        self.crc = crc32c_append(self.crc, data);
-        self.put_frame(kind, data);
+        self.push_parts(kind, data, &[]);
+    }
+
+    /// Adds an entry; the bytes of [`Entry::encode`] are made in place.
+    pub fn push_entry(&mut self, entry: &Entry<'_>) {
+        let mut head = std::mem::take(&mut self.head);
+        head.clear();
+        entry.encode_head(&mut head);
+        self.push_parts(kind::ENTRY, &head, entry.data);
+        self.head = head;
+    }
+
+    /// Adds the record that begins a segment: the checksum so far.
+    pub fn push_crc(&mut self) {
+        self.put_frame(kind::CRC, &[], &[]);
     }
 
     /// Returns the checksum so far.
@@ -111,21 +126,38 @@ impl Encoder {
         self.bytes
     }
 
-    fn put_frame(&mut self, kind: u64, data: &[u8]) {
-        let mut body = Vec::with_capacity(data.len().saturating_add(24));
-        pb::put_u64_always(&mut body, 1, kind);
-        pb::put_u64_always(&mut body, 2, u64::from(self.crc));
+    /// Forgets what was written, but not the checksum; keeps at most so many bytes of memory.
+    pub fn clear(&mut self, kept_bytes: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(kept_bytes);
+    }
+
+    fn push_parts(&mut self, kind: u64, first: &[u8], second: &[u8]) {
+        self.crc = crc32c_append(crc32c_append(self.crc, first), second);
+        self.put_frame(kind, first, second);
+    }
+
+    fn put_frame(&mut self, kind: u64, first: &[u8], second: &[u8]) {
+        let out = &mut self.bytes;
+        let at = out.len();
+        out.extend_from_slice(&[0; 8]);
+        pb::put_u64_always(out, 1, kind);
+        pb::put_u64_always(out, 2, u64::from(self.crc));
         // A crc record has no data field at all; a message of no bytes has an empty one.
         if kind != kind::CRC {
-            pb::put_bytes_always(&mut body, 3, data);
+            pb::put_bytes_head(out, 3, first.len().saturating_add(second.len()));
+            out.extend_from_slice(first);
+            out.extend_from_slice(second);
         }
-        let whole = body.len().next_multiple_of(8);
-        let padding = u64_of(whole.saturating_sub(body.len()));
+        let body = out.len().saturating_sub(at).saturating_sub(8);
+        let whole = body.next_multiple_of(8);
+        let padding = u64_of(whole.saturating_sub(body));
         let mark = if padding == 0 { 0 } else { (0x80 | padding) << 56 };
-        let length = u64_of(body.len()) | mark;
-        self.bytes.extend_from_slice(&length.to_le_bytes());
-        body.resize(whole, 0);
-        self.bytes.extend_from_slice(&body);
+        let from = at.saturating_add(8);
+        out.resize(from.saturating_add(whole), 0);
+        if let Some(head) = out.get_mut(at..from) {
+            head.copy_from_slice(&(u64_of(body) | mark).to_le_bytes());
+        }
     }
 }
 
@@ -223,6 +255,20 @@ mod tests {
         bytes.extend_from_slice(encoder.bytes());
         let last = Decoder::new(&bytes, 0).last().unwrap().unwrap();
         assert_eq!((last.offset, last.crc), (288, encoder.crc()));
+    }
+
+    #[test]
+    fn entries_in_place_have_the_same_bytes() {
+        let mut whole = Encoder::begin(5);
+        let mut in_place = Encoder::begin(5);
+        for data in [&b""[..], b"a", &[9; 300], &[7; 200_000]] {
+            let entry = Entry { kind: 1, term: 300, index: u64::MAX, data, ..Entry::default() };
+            whole.push(kind::ENTRY, &entry.encode());
+            in_place.push_entry(&entry);
+        }
+        assert!(whole.bytes() == in_place.bytes());
+        in_place.clear(1024);
+        assert_eq!((in_place.bytes().len(), in_place.crc()), (0, whole.crc()));
     }
 
     #[test]

@@ -35,14 +35,24 @@ pub struct Txn {
     /// Whether all conditions held.
     pub succeeded: bool,
     /// One for each operation of the list that was chosen.
-    pub responses: Vec<Op>,
+    pub responses: Vec<Response>,
 }
 
-/// The answer of one operation of a transaction. Of a put or delete the wire shows the
-/// transaction's revision, of a read the revision of [`Answer::revision`] too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The answer of one operation of a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// All that its header on the wire has: the revision up to which changes were made when it was
+    /// its turn. 0 where the wire shows an empty header, or none.
+    pub revision: i64,
+    /// The rest.
+    pub op: Op,
+}
+
+/// What came of one operation of a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Op {
     /// An operation of no kind.
+    #[default]
     Nothing,
     /// Of a read.
     Range(Range),

@@ -70,6 +70,12 @@ pub enum Error {
     /// More requests than are done in time.
     #[error("etcdserver: too many requests")]
     TooManyRequests,
+    /// A password of more than 72 bytes.
+    #[error("bcrypt: password length exceeds 72 bytes")]
+    PasswordTooLong,
+    /// A log-in by password of a user who has none.
+    #[error("auth: authentication failed, password was given for no password user")]
+    NoPasswordUser,
     /// A token that is none, or is not valid any more.
     #[error("etcdserver: invalid auth token")]
     InvalidToken,
@@ -85,6 +91,12 @@ pub enum Error {
     /// A member that would need others to agree.
     #[error("etcdserver: unhealthy cluster")]
     UnhealthyCluster,
+    /// Peer URLs that are none.
+    #[error("etcdserver: given member URLs are invalid")]
+    InvalidUrls,
+    /// The only member, which is to be removed.
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    LastMember,
     /// A leader that is to be replaced by itself only.
     #[error("etcdserver: bad leader transferee")]
     BadTransferee,
@@ -106,11 +118,16 @@ impl Error {
             | Self::DuplicateKey
             | Self::InvalidSort
             | Self::TooLarge
-            | Self::InvalidAlarm => Code::InvalidArgument,
+            | Self::InvalidAlarm
+            | Self::InvalidUrls => Code::InvalidArgument,
             Self::InvalidToken => Code::Unauthenticated,
             Self::Timeout | Self::Stopped | Self::UnhealthyCluster => Code::Unavailable,
             Self::ReadOnly | Self::BadTransferee => Code::FailedPrecondition,
-            Self::TooManyRequests | Self::Storage(_) => Code::Unknown,
+            Self::TooManyRequests
+            | Self::LastMember
+            | Self::PasswordTooLong
+            | Self::NoPasswordUser
+            | Self::Storage(_) => Code::Unknown,
         }
     }
 }

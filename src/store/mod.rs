@@ -23,7 +23,8 @@
 //!
 //! Files: `log` writes the WAL, `open` makes a directory fit to go on, `index` knows where each
 //! key's records are, `mvcc` is the state, `engine` the threads, `watch` the fan-out, `lease` the
-//! countdown, `guard` what is checked before a request is logged.
+//! countdown, `guard` what is checked before a request is logged, `directory` the users, roles and
+//! leases as the API shows them, `auto_compact` when old revisions are to be forgotten.
 //!
 //! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
 
@@ -36,7 +37,11 @@
 )]
 
 pub mod answer;
+pub mod auto_compact;
 pub mod clock;
+#[cfg(test)]
+pub(crate) mod crash;
+pub mod directory;
 pub mod engine;
 pub mod error;
 pub mod guard;

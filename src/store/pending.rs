@@ -16,12 +16,29 @@ struct Slot<T> {
 struct State<T> {
     value: Option<T>,
     is_dropped: bool,
+    /// A thread sleeps on it: only then is the operating system asked to wake one.
+    is_waited_for: bool,
     waker: Option<Waker>,
 }
 
 impl<T> Slot<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, value: Option<T>) {
+        let mut state = self.lock();
+        state.is_dropped = value.is_none();
+        state.value = value;
+        let waker = state.waker.take();
+        let is_waited_for = state.is_waited_for;
+        drop(state);
+        if is_waited_for {
+            self.changed.notify_all();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -36,7 +53,7 @@ pub struct Promise<T>(Option<Arc<Slot<T>>>);
 /// Makes both ends.
 #[must_use]
 pub fn pending<T>() -> (Promise<T>, Pending<T>) {
-    let state = State { value: None, is_dropped: false, waker: None };
+    let state = State { value: None, is_dropped: false, is_waited_for: false, waker: None };
     let slot = Arc::new(Slot { state: Mutex::new(state), changed: Condvar::new() });
     (Promise(Some(Arc::clone(&slot))), Pending(slot))
 }
@@ -45,14 +62,7 @@ impl<T> Promise<T> {
     /// Answers.
     pub fn fulfil(mut self, value: T) {
         if let Some(slot) = self.0.take() {
-            let mut state = slot.lock();
-            state.value = Some(value);
-            let waker = state.waker.take();
-            drop(state);
-            slot.changed.notify_all();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            slot.settle(Some(value));
         }
     }
 }
@@ -60,14 +70,7 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         if let Some(slot) = self.0.take() {
-            let mut state = slot.lock();
-            state.is_dropped = true;
-            let waker = state.waker.take();
-            drop(state);
-            slot.changed.notify_all();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            slot.settle(None);
         }
     }
 }
@@ -80,6 +83,7 @@ impl<T> Pending<T> {
             if state.value.is_some() || state.is_dropped {
                 return state.value.take();
             }
+            state.is_waited_for = true;
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -89,7 +93,8 @@ impl<T> Pending<T> {
     /// # Errors
     /// The time is over.
     pub fn wait_for(self, limit: Duration) -> Result<Option<T>, Self> {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
+        state.is_waited_for = true;
         let waiting = |state: &mut State<T>| state.value.is_none() && !state.is_dropped;
         let (mut state, timeout) = self
             .0

@@ -162,8 +162,7 @@ pub(super) fn users(state: &dyn State) -> Result<Vec<StoredUser>, Stop> {
 }
 
 pub(super) fn is_enabled(state: &dyn State) -> Result<bool, Stop> {
-    let row = state.row(schema::AUTH, schema::AUTH_ENABLED)?;
-    Ok(row.is_some_and(|row| rows::decode_auth_enabled(&row) == Ok(true)))
+    Ok(state.is_auth_enabled()?)
 }
 
 /// Returns the revision of the auth rules; a database that has none yet is at 1.

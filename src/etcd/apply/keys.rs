@@ -7,7 +7,7 @@
 //! Source: etcd `mvcc.storeTxnWrite`, `mvcc.store.Compact`, `txn.Put`, `txn.DeleteRange`, 3.6.16.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use super::{Change, Context, Effect, Latest, Refusal, State, Step, Stop, Written, permission};
@@ -72,10 +72,13 @@ pub(super) fn compact(
 pub(super) struct Writer<'s, 'a> {
     state: &'s dyn State,
     changes: Vec<Change<'a>>,
-    /// The last change of each key that has one.
+    /// The last change of each key that has one, from [`FEW`] changes on.
     last: BTreeMap<Cow<'a, [u8]>, usize>,
     steps: Vec<Step>,
 }
+
+/// Up to so many changes are searched one by one.
+const FEW: usize = 8;
 
 impl<'s, 'a> Writer<'s, 'a> {
     pub(super) fn new(state: &'s dyn State) -> Self {
@@ -87,24 +90,42 @@ impl<'s, 'a> Writer<'s, 'a> {
         self.state.current_revision().saturating_add(1)
     }
 
+    /// Finds the last change of a key.
+    fn last(&self, key: &[u8]) -> Option<usize> {
+        if self.changes.len() < FEW {
+            return self.changes.iter().rposition(|change| change.key == key);
+        }
+        self.last.get(key).copied()
+    }
+
     fn latest(&self, key: &[u8]) -> Result<Option<Latest>, Stop> {
-        let Some(index) = self.last.get(key) else { return Ok(self.state.latest(key)?) };
-        let sub = i64::try_from(*index).unwrap_or(i64::MAX);
-        let put = self.changes.get(*index).and_then(|change| change.put.as_ref());
+        let Some(index) = self.last(key) else { return Ok(self.state.latest(key)?) };
+        let sub = i64::try_from(index).unwrap_or(i64::MAX);
+        let put = self.changes.get(index).and_then(|change| change.put.as_ref());
         Ok(put.map(|put| put.latest(Revision::new(self.main(), sub))))
     }
 
     fn value(&self, key: &[u8], latest: &Latest) -> Result<Cow<'a, [u8]>, Stop> {
-        let change = self.last.get(key).and_then(|index| self.changes.get(*index));
+        let change = self.last(key).and_then(|index| self.changes.get(index));
         match change.and_then(|change| change.put.as_ref()) {
             Some(put) => Ok(put.value.clone()),
             None => Ok(Cow::Owned(self.state.value(latest.modified)?)),
         }
     }
 
-    fn push(&mut self, key: Cow<'a, [u8]>, put: Option<Written<'a>>) {
-        self.last.insert(key.clone(), self.changes.len());
-        self.changes.push(Change { key, put });
+    fn push(&mut self, change: Change<'a>) {
+        self.changes.push(change);
+        let count = self.changes.len();
+        let known = if count > FEW { count.saturating_sub(1) } else { 0 };
+        if count >= FEW {
+            for (index, change) in self.changes.iter().enumerate().skip(known) {
+                self.last.insert(change.key.clone(), index);
+            }
+        }
+    }
+
+    fn push_delete(&mut self, key: Cow<'a, [u8]>, before: Latest) {
+        self.push(Change { key, before: Some(before), put: None });
     }
 
     pub(super) fn put(&mut self, request: &Put<'a>) -> Result<(), Stop> {
@@ -124,8 +145,8 @@ impl<'s, 'a> Writer<'s, 'a> {
             None => (self.main(), 1),
         };
         self.steps.push(Step::Put(self.changes.len()));
-        let put = Written { create_revision, version, lease, value };
-        self.push(Cow::Borrowed(request.key), Some(put));
+        let put = Some(Written { create_revision, version, lease, value });
+        self.push(Change { key: Cow::Borrowed(request.key), before, put });
         Ok(())
     }
 
@@ -133,13 +154,13 @@ impl<'s, 'a> Writer<'s, 'a> {
         let start = self.changes.len();
         match span(request.key, request.range_end) {
             Span::Key(key) => {
-                if self.latest(key)?.is_some() {
-                    self.push(Cow::Borrowed(key), None);
+                if let Some(before) = self.latest(key)? {
+                    self.push_delete(Cow::Borrowed(key), before);
                 }
             }
             many => {
-                for key in self.live_keys(many)? {
-                    self.push(Cow::Owned(key), None);
+                for (key, before) in self.live_keys(many)? {
+                    self.push_delete(Cow::Owned(key), before);
                 }
             }
         }
@@ -150,24 +171,28 @@ impl<'s, 'a> Writer<'s, 'a> {
     /// Deletes keys one by one, in the order given.
     pub(super) fn delete_keys(&mut self, keys: Vec<Vec<u8>>) -> Result<(), Stop> {
         for key in keys {
-            if self.latest(&key)?.is_some() {
-                self.push(Cow::Owned(key), None);
+            if let Some(before) = self.latest(&key)? {
+                self.push_delete(Cow::Owned(key), before);
             }
         }
         Ok(())
     }
 
-    fn live_keys(&self, span: Span<'_>) -> Result<BTreeSet<Vec<u8>>, Stop> {
-        let mut keys = BTreeSet::new();
-        self.state.each_live(span, &mut |key, _| {
-            keys.insert(key.to_vec());
+    fn live_keys(&self, span: Span<'_>) -> Result<BTreeMap<Vec<u8>, Latest>, Stop> {
+        let mut keys = BTreeMap::new();
+        self.state.each_live(span, &mut |key, latest| {
+            keys.insert(key.to_vec(), *latest);
             ControlFlow::Continue(())
         })?;
-        for (key, index) in self.last.iter().filter(|(key, _)| span.contains(key)) {
-            if self.changes.get(*index).is_some_and(|change| change.put.is_some()) {
-                keys.insert(key.to_vec());
-            } else {
-                keys.remove(key.as_ref());
+        for (sub, change) in (0_i64..).zip(&self.changes) {
+            if span.contains(&change.key) {
+                match &change.put {
+                    Some(put) => {
+                        let latest = put.latest(Revision::new(self.main(), sub));
+                        keys.insert(change.key.to_vec(), latest);
+                    }
+                    None => drop(keys.remove(change.key.as_ref())),
+                }
             }
         }
         Ok(keys)
@@ -175,6 +200,10 @@ impl<'s, 'a> Writer<'s, 'a> {
 
     pub(super) fn step(&mut self, step: Step) {
         self.steps.push(step);
+    }
+
+    pub(super) fn into_steps(self) -> Vec<Step> {
+        self.steps
     }
 
     pub(super) fn change_count(&self) -> usize {

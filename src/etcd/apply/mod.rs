@@ -39,11 +39,12 @@ use std::ops::{ControlFlow, Range};
 
 pub use auth::DEFAULT_BCRYPT_COST;
 pub use auth_row::{StoredRole, StoredUser};
+pub use permission::{Access, ROOT, Rights};
 
 use super::record::KeyValue;
-use super::request::{Body, Content, Fault, Header, Request, Span};
+use super::request::{self, Body, Content, Fault, Header, Request, Span};
 use super::revision::Revision;
-use super::schema;
+use super::{rows, schema};
 use crate::format::wal::{Entry, entry_kind};
 
 /// The newest record of a live key.
@@ -115,6 +116,25 @@ pub trait State {
         bucket: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), Unreadable>;
+
+    /// Tells whether any alarm stands; asked for with nearly every entry.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    fn has_alarms(&self) -> Result<bool, Unreadable> {
+        let mut any = false;
+        self.each_row(schema::ALARM, &mut |_, _| any = true)?;
+        Ok(any)
+    }
+
+    /// Tells whether auth is on; asked for with nearly every entry.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    fn is_auth_enabled(&self) -> Result<bool, Unreadable> {
+        let row = self.row(schema::AUTH, schema::AUTH_ENABLED)?;
+        Ok(row.is_some_and(|row| rows::decode_auth_enabled(&row) == Ok(true)))
+    }
 }
 
 /// What differs with the etcd that wrote the log, or with its flags.
@@ -151,6 +171,8 @@ impl Default for Rules {
 pub struct Change<'a> {
     /// The key.
     pub key: Cow<'a, [u8]>,
+    /// The record that is replaced, also one of the same entry; `None` where the key was not live.
+    pub before: Option<Latest>,
     /// What was put; `None` where the key was deleted.
     pub put: Option<Written<'a>>,
 }
@@ -448,11 +470,16 @@ pub enum Error {
 }
 
 /// What stops a request half way, before any effect.
-#[derive(Debug)]
-enum Stop {
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// It is refused.
+    #[error(transparent)]
     Refused(Refusal),
-    /// Not understood, or etcd would stop here.
+    /// A row is not understood, or etcd would stop here.
+    #[error("{0}")]
     Impossible(String),
+    /// The state could not be read.
+    #[error(transparent)]
     State(Unreadable),
 }
 
@@ -473,32 +500,52 @@ impl From<Unreadable> for Stop {
 /// # Errors
 /// See [`Error`].
 pub fn apply<'a>(state: &dyn State, rules: &Rules, entry: &Entry<'a>) -> Result<Effect<'a>, Error> {
+    apply_content(state, rules, entry, content(entry)?.as_ref())
+}
+
+/// Reads what an entry asks for; `None` for a change of members.
+///
+/// # Errors
+/// It is not understood.
+pub fn content<'a>(entry: &Entry<'a>) -> Result<Option<Content<'a>>, Error> {
     let impossible = |what| Error::Entry { index: entry.index, what };
     if let Some(field) = entry.unknown_field {
         return Err(impossible(format!("field {field}, which no known etcd writes")));
     }
+    match entry.kind {
+        entry_kind::NORMAL => Content::decode(entry.data)
+            .map(Some)
+            .map_err(|fault| Error::Request { index: entry.index, fault }),
+        entry_kind::CONF_CHANGE => Ok(None),
+        kind => Err(impossible(format!("its kind is {kind}, which no etcd writes"))),
+    }
+}
+
+/// Says what an entry does whose [`content`] was read.
+///
+/// # Errors
+/// See [`Error`].
+pub fn apply_content<'a>(
+    state: &dyn State,
+    rules: &Rules,
+    entry: &Entry<'a>,
+    content: Option<&Content<'a>>,
+) -> Result<Effect<'a>, Error> {
     let mut effect = Effect::nothing(entry, state);
-    let done = match entry.kind {
-        entry_kind::NORMAL => {
-            let content = Content::decode(entry.data)
-                .map_err(|fault| Error::Request { index: entry.index, fault })?;
-            match content {
-                Content::Nothing => Ok(()),
-                Content::V2(request) => {
-                    effect.kind = "v2";
-                    membership::apply_v2(state, &request, &mut effect)
-                }
-                Content::Request(request) => {
-                    effect.kind = request.body.name();
-                    apply_request(state, rules, &request, &mut effect)
-                }
-            }
+    let done = match content {
+        Some(Content::Nothing) => Ok(()),
+        Some(Content::V2(request)) => {
+            effect.kind = "v2";
+            membership::apply_v2(state, request, &mut effect)
         }
-        entry_kind::CONF_CHANGE => {
+        Some(Content::Request(request)) => {
+            effect.kind = request.body.name();
+            apply_request(state, rules, request, &mut effect)
+        }
+        None => {
             effect.kind = "conf_change";
             membership::apply_change(state, rules, entry.data, &mut effect)
         }
-        kind => return Err(impossible(format!("its kind is {kind}, which no etcd writes"))),
     };
     match done {
         Ok(()) => Ok(effect),
@@ -507,9 +554,36 @@ pub fn apply<'a>(state: &dyn State, rules: &Rules, entry: &Entry<'a>) -> Result<
             outcome: Outcome::Refused(refusal),
             ..Effect::nothing(entry, state)
         }),
-        Err(Stop::Impossible(what)) => Err(impossible(what)),
+        Err(Stop::Impossible(what)) => Err(Error::Entry { index: entry.index, what }),
         Err(Stop::State(unreadable)) => Err(Error::State(unreadable)),
     }
+}
+
+/// Why a read cannot be answered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// etcd refuses it.
+    #[error(transparent)]
+    Refused(Refusal),
+    /// It writes, or the state is not understood.
+    #[error("{0}")]
+    Impossible(String),
+    /// The state could not be read.
+    #[error(transparent)]
+    State(#[from] Unreadable),
+}
+
+/// Says what a transaction that only reads does in turn; rules of auth and alarms are not asked.
+///
+/// # Errors
+/// See [`ReadError`].
+pub fn read_txn(state: &dyn State, request: &request::Txn<'_>) -> Result<Vec<Step>, ReadError> {
+    txn::read(state, request).map_err(|stop| match stop {
+        Stop::Refused(refusal) => ReadError::Refused(refusal),
+        Stop::Impossible(what) => ReadError::Impossible(what),
+        Stop::State(unreadable) => ReadError::State(unreadable),
+    })
 }
 
 /// A request on its way: what it may see, and what comes of it.

@@ -30,6 +30,19 @@ pub(super) fn apply<'a>(
     Ok(())
 }
 
+/// Does what [`apply`] does with a transaction that writes nothing.
+pub(super) fn read(state: &dyn State, request: &Txn<'_>) -> Result<Vec<Step>, Stop> {
+    let mut path = Vec::new();
+    choose(state, request, &mut path)?;
+    check(state, request, &mut path.iter())?;
+    let mut writer = Writer::new(state);
+    execute(&mut writer, request, &mut path.iter())?;
+    if writer.change_count() > 0 {
+        return Err(Stop::Impossible("a transaction that was to read, and writes".into()));
+    }
+    Ok(writer.into_steps())
+}
+
 /// Notes, for a transaction and then for each one in its list, whether its conditions hold.
 fn choose(state: &dyn State, request: &Txn<'_>, path: &mut Vec<bool>) -> Result<(), Stop> {
     let mut succeeded = true;

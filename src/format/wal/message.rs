@@ -101,11 +101,19 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.data.len().saturating_add(36));
-        pb::put_u64_always(&mut out, 1, self.kind);
-        pb::put_u64_always(&mut out, 2, self.term);
-        pb::put_u64_always(&mut out, 3, self.index);
-        pb::put_bytes(&mut out, 4, self.data);
+        self.encode_head(&mut out);
+        out.extend_from_slice(self.data);
         out
+    }
+
+    /// Appends the message up to its data, which is to follow.
+    pub(super) fn encode_head(&self, out: &mut Vec<u8>) {
+        pb::put_u64_always(out, 1, self.kind);
+        pb::put_u64_always(out, 2, self.term);
+        pb::put_u64_always(out, 3, self.index);
+        if !self.data.is_empty() {
+            pb::put_bytes_head(out, 4, self.data.len());
+        }
     }
 
     /// Reads the message; a number that is not there is 0.

@@ -1,0 +1,149 @@
+//! How a transaction gets to the disk.
+//!
+//! Grow and sync; pages, ascending, and sync; the meta, and sync. Until the meta is written the file
+//! holds the state before, since no page that its meta reaches is written to.
+//!
+//! Source: go.etcd.io/bbolt `tx.Commit`, `db.grow` (1.4.3).
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use super::alloc::{Alloc, Run};
+use super::node::Node;
+use super::tree::Edit;
+use super::view::Moment;
+use super::{Batch, Error, Handle, Sizes};
+use crate::format::meta::{Meta, NO_FREELIST};
+use crate::format::usize_of;
+
+/// Most bytes of pages that are put together for one write.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+
+/// What only a commit touches.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) alloc: Alloc,
+    /// The meta page that serves, 0 or 1.
+    pub(super) slot: u64,
+    /// Pages of the freelist that the meta names.
+    pub(super) freelist: Option<Run>,
+    pub(super) growth_bytes: u64,
+}
+
+impl Handle {
+    /// See [`super::Db::commit`].
+    pub(super) fn commit(&self, batch: Batch) -> Result<Sizes, Error> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = self.poison.get() {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        let moment = self.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let old = *moment.meta();
+        let next = |txid: u64| txid.checked_add(1).ok_or_else(|| Error::txid(txid));
+        let mut txid = next(old.txid)?;
+        // The meta that serves is where the next one belongs, as in a copy that bbolt made.
+        if txid % 2 == writer.slot {
+            txid = next(txid)?;
+        }
+        writer.alloc.begin(txid, &self.shared.live());
+        if let Some(freelist) = writer.freelist {
+            writer.alloc.free(freelist);
+        }
+        let made = match Edit::new(&moment, &mut writer.alloc).run(batch) {
+            Ok(Some(made)) => made,
+            Ok(None) => {
+                writer.alloc.undo();
+                return Ok(moment.sizes);
+            }
+            Err(error) => {
+                writer.alloc.undo();
+                return Err(error);
+            }
+        };
+        let (root, mut pages) = made;
+        let high_water_mark = writer.alloc.mark();
+        let meta = Meta { root, freelist: NO_FREELIST, high_water_mark, txid, ..old };
+        if let Err(error) = self.grow(&meta, writer.growth_bytes) {
+            writer.alloc.undo();
+            // Nothing was written, and what the file was is still all there.
+            if !is_full(&error) {
+                self.poison_by(&error);
+            }
+            return Err(error.into());
+        }
+        pages.sort_unstable_by_key(Node::id);
+        if let Err(error) = self.write(&meta, &pages) {
+            self.poison_by(&error);
+            return Err(error.into());
+        }
+        writer.alloc.commit();
+        writer.freelist = None;
+        writer.slot = txid % 2;
+        let sizes = Sizes::new(&meta, &writer.alloc);
+        // Before a view reaches them; what was under their ids, no view does.
+        pages.into_iter().for_each(|page| self.shared.cache.put(page));
+        let moment = Arc::new(Moment::new(self.shared.clone(), meta, sizes));
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = moment;
+        Ok(sizes)
+    }
+
+    /// Makes the file long enough for a page behind the last one.
+    fn grow(&self, meta: &Meta, growth_bytes: u64) -> io::Result<()> {
+        let file = &self.shared.file;
+        let need = meta.size_bytes().saturating_add(u64::from(meta.page_size));
+        if need <= file.len()? {
+            return Ok(());
+        }
+        match file.allocate(need.saturating_add(growth_bytes)) {
+            // The last bytes of a disk are good for a small step.
+            Err(error) if is_full(&error) => file.allocate(need)?,
+            done => done?,
+        }
+        file.sync()
+    }
+
+    fn write(&self, meta: &Meta, pages: &[Node]) -> io::Result<()> {
+        let file = &self.shared.file;
+        let page_bytes = u64::from(meta.page_size);
+        let mut rest = pages;
+        let mut buffer = Vec::new();
+        while let Some(first) = rest.first() {
+            let start = first.id();
+            let (mut end, mut bytes) = (start, 0_usize);
+            let follows = |page: &&Node| {
+                let fits =
+                    bytes == 0 || bytes.saturating_add(page.bytes().len()) <= WRITE_BYTES_MAX;
+                let follows = page.id() == end && fits;
+                end = end.saturating_add(page.span(meta.page_size));
+                bytes = bytes.saturating_add(page.bytes().len());
+                follows
+            };
+            let count = rest.iter().take_while(follows).count();
+            let (here, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+            rest = later;
+            let offset = start.saturating_mul(page_bytes);
+            if let [only] = here {
+                file.write_all_at(only.bytes(), offset)?;
+                continue;
+            }
+            buffer.clear();
+            here.iter().for_each(|page| buffer.extend_from_slice(page.bytes()));
+            file.write_all_at(&buffer, offset)?;
+        }
+        file.sync()?;
+        let slot = meta.txid % 2;
+        let mut page = meta.encode(slot);
+        page.resize(usize_of(page_bytes), 0);
+        file.write_all_at(&page, slot.saturating_mul(page_bytes))?;
+        file.sync()
+    }
+
+    fn poison_by(&self, error: &io::Error) {
+        let _ = self.poison.set(error.to_string());
+    }
+}
+
+/// Tells a disk, or a share of it, that has no room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,1 +1,0 @@
-//! The store's threads, and the face that callers see.

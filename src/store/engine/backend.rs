@@ -1,0 +1,302 @@
+//! The backend thread: what was applied goes to the database file, a batch at a time.
+//!
+//! 1. A batch is taken under the state's lock and committed outside of it, one at a time, whoever
+//!    asks. Everything in it is in the log, synced, with a HardState that covers it: only what is
+//!    synced is applied.
+//! 2. Every so many entries a raft snapshot: the commit is durable, then the `.snap` file where
+//!    the version reads it, then the log's record, then what is older is removed.
+//! 3. Where the file cannot keep up, requests wait before they are logged, so that memory stays
+//!    bounded.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::Shared;
+use super::queue::Work;
+use crate::bolt::db::{self, Batch, Db, Sizes, View};
+use crate::etcd::apply::State as _;
+use crate::etcd::members::{Member, MemberId};
+use crate::etcd::schema;
+use crate::format::wal::Snapshot;
+use crate::store::error::Error;
+use crate::store::guard::Quota;
+use crate::store::open::{self, Compat};
+
+/// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
+const SNAPS_MIN: usize = 2;
+
+/// The file, and who writes to it.
+#[derive(Debug)]
+pub(super) struct Backend {
+    /// Held by whoever commits.
+    writing: Mutex<Writing>,
+    /// The same file, for whoever only asks.
+    db: Mutex<Option<Db>>,
+    quota: Quota,
+    size_bytes: AtomicU64,
+    unsaved_rows: AtomicUsize,
+    unsaved_bytes: AtomicUsize,
+    /// Something was applied since the last batch was taken.
+    is_dirty: AtomicBool,
+    waiting: Mutex<()>,
+    /// There is something to do for the backend thread.
+    wake: Condvar,
+    /// A batch was saved, or never will be.
+    room: Condvar,
+}
+
+/// What a committer owns.
+#[derive(Debug)]
+pub(super) struct Writing {
+    /// `None` when the store is closed.
+    pub(super) db: Option<Db>,
+    /// Batches since a defragmentation began to copy; they are committed to the copy as well.
+    pub(super) recorded: Option<Recorded>,
+    /// Index and term of the last entry in the file.
+    pub(super) saved: (u64, u64),
+}
+
+/// Batches for a copy.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    pub(super) batches: Vec<Batch>,
+    pub(super) bytes: usize,
+}
+
+impl Backend {
+    pub(super) fn new(db: Db, quota: Quota, saved: (u64, u64)) -> Self {
+        let size_bytes = AtomicU64::new(db.sizes().size_bytes);
+        let writing = Writing { db: Some(db.clone()), recorded: None, saved };
+        Self {
+            writing: Mutex::new(writing),
+            db: Mutex::new(Some(db)),
+            quota,
+            size_bytes,
+            unsaved_rows: AtomicUsize::new(0),
+            unsaved_bytes: AtomicUsize::new(0),
+            is_dirty: AtomicBool::new(false),
+            waiting: Mutex::new(()),
+            wake: Condvar::new(),
+            room: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn db(&self) -> Result<Db, Error> {
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        db.clone().ok_or(Error::Stopped)
+    }
+
+    pub(super) fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// Tells whether there is room, by the size at the last commit, as etcd does.
+    pub(super) fn admits(&self, cost: u64) -> bool {
+        self.quota.admits(self.size_bytes.load(Ordering::Acquire), cost)
+    }
+
+    pub(super) fn sizes(&self) -> Result<Sizes, Error> {
+        Ok(self.db()?.sizes())
+    }
+
+    /// Notes what the file has not got yet; called under the state's lock, so that notes come in
+    /// the order of the changes.
+    pub(super) fn note_unsaved(&self, (rows, bytes): (usize, usize)) {
+        self.unsaved_rows.store(rows, Ordering::Release);
+        self.unsaved_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Lets the backend thread know that something was applied.
+    pub(super) fn note_dirty(&self) {
+        if !self.is_dirty.swap(true, Ordering::AcqRel) {
+            drop(self.lock());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Wakes whoever waits for the backend, or is it.
+    pub(super) fn wake_all(&self) {
+        drop(self.lock());
+        self.wake.notify_all();
+        self.room.notify_all();
+    }
+
+    /// Waits while more waits for the file than may.
+    pub(super) fn wait_for_room(&self, shared: &Shared) {
+        let max = shared.options.unsaved_bytes_max;
+        let is_full = || {
+            self.unsaved_bytes.load(Ordering::Acquire) > max
+                && !shared.health.has_failed()
+                && !shared.health.is_abandoned()
+        };
+        if !is_full() {
+            return;
+        }
+        let mut guard = self.lock();
+        while is_full() {
+            self.wake.notify_all();
+            guard = self.room.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Lets go of the file.
+    pub(super) fn close(&self) {
+        let writing = self.writing().db.take();
+        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Views that somebody still has would hold the lock.
+        writing.into_iter().chain(db).for_each(|db| db.close());
+    }
+
+    /// Puts another file in the place of this one.
+    pub(super) fn replace(&self, writing: &mut Writing, db: Db) {
+        self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
+        *self.db.lock().unwrap_or_else(PoisonError::into_inner) = Some(db.clone());
+        writing.db = Some(db);
+    }
+
+    /// Notes what a commit left.
+    pub(super) fn note_saved(&self, sizes: Sizes) {
+        self.size_bytes.store(sizes.size_bytes, Ordering::Release);
+        drop(self.lock());
+        self.room.notify_all();
+    }
+}
+
+/// Makes an error of the database one of the store.
+pub(super) fn storage(error: &db::Error) -> Error {
+    Error::Storage(format!("the database: {error}"))
+}
+
+/// Brings everything that was applied to the file; returns a view of it.
+pub(super) fn commit(shared: &Shared) -> Result<View, Error> {
+    let mut writing = shared.backend.writing();
+    commit_locked(shared, &mut writing)
+}
+
+/// The same by whoever is the committer already.
+pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<View, Error> {
+    if shared.health.has_failed() {
+        return Err(shared.health.refusal().unwrap_or(Error::Stopped));
+    }
+    let db = writing.db.clone().ok_or(Error::Stopped)?;
+    shared.backend.is_dirty.store(false, Ordering::Release);
+    let (applied, bytes, taken) = shared.core.write(|mvcc| {
+        let bytes = mvcc.unsaved().1;
+        let taken = mvcc.take_batch();
+        shared.backend.note_unsaved(mvcc.unsaved());
+        (mvcc.applied(), bytes, taken)
+    })?;
+    if taken.is_empty() {
+        return Ok(db.view());
+    }
+    let batch = taken.into_batch();
+    if let Some(recorded) = &mut writing.recorded {
+        recorded.bytes = recorded.bytes.saturating_add(bytes);
+        recorded.batches.push(batch.clone());
+    }
+    let sizes = db.commit(batch).map_err(|error| {
+        let error = storage(&error);
+        shared.fail(&error);
+        error
+    })?;
+    let view = db.view();
+    shared.core.write(|mvcc| {
+        mvcc.saved(view.clone());
+        shared.backend.note_unsaved(mvcc.unsaved());
+    })?;
+    writing.saved = applied;
+    shared.backend.note_saved(sizes);
+    Ok(view)
+}
+
+/// The backend thread: runs until the store ends or fails.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let backend = &shared.backend;
+    let is_over = || shared.health.is_drained() || shared.health.has_failed();
+    loop {
+        let mut guard = backend.lock();
+        while !backend.is_dirty.load(Ordering::Acquire) && !is_over() {
+            guard = backend.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        let due = Instant::now().checked_add(shared.options.batch_interval);
+        loop {
+            let rows = backend.unsaved_rows.load(Ordering::Acquire);
+            let bytes = backend.unsaved_bytes.load(Ordering::Acquire);
+            let is_full = rows >= shared.options.batch_limit
+                || bytes > shared.options.unsaved_bytes_max / 2;
+            let left = due.map_or(std::time::Duration::ZERO, |due| {
+                due.saturating_duration_since(Instant::now())
+            });
+            if is_full || left.is_zero() || is_over() {
+                break;
+            }
+            let waited = backend.wake.wait_timeout(guard, left);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(guard);
+        if is_over() {
+            return;
+        }
+        // A failure is noted where it happens.
+        if commit(shared).is_err() {
+            continue;
+        }
+        if let Err(error) = take_snapshot_when_due(shared) {
+            shared.fail(&error);
+        }
+    }
+}
+
+/// Records a raft snapshot of what the file holds, every so many entries.
+fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
+    let saved = shared.backend.writing().saved;
+    let planned = shared.planned_snapshot.load(Ordering::Acquire);
+    let since = saved.0.saturating_sub(planned);
+    let is_wanted = since > 0 && shared.wants_snapshot.swap(false, Ordering::AcqRel);
+    if since < shared.options.snapshot_count.max(1) && !is_wanted {
+        return Ok(());
+    }
+    record_snapshot(shared, saved)?;
+    let keep = shared.options.snaps_max.max(SNAPS_MIN);
+    // What cannot be removed is in nobody's way.
+    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep);
+    Ok(())
+}
+
+/// Writes what a raft snapshot at an index, which the file holds, needs.
+pub(super) fn record_snapshot(shared: &Shared, (index, term): (u64, u64)) -> Result<(), Error> {
+    if shared.compat == Compat::V3_6 {
+        let (members, removed) = shared.core.read(|mvcc| {
+            let (mut members, mut removed) = (Vec::new(), Vec::new());
+            let read = mvcc.each_row(schema::MEMBERS, &mut |_, value| {
+                members.extend(Member::decode(value).ok().map(|row| row.member));
+            });
+            let read = read.and_then(|()| {
+                mvcc.each_row(schema::MEMBERS_REMOVED, &mut |key, _| {
+                    removed.extend(MemberId::parse(key));
+                })
+            });
+            read.map(|()| (members, removed)).map_err(|error| Error::Storage(error.to_string()))
+        })??;
+        let disk = &shared.options.disk;
+        let version = shared.cluster_version();
+        let at = (index, term);
+        let voters = &shared.voters;
+        open::write_snap(disk, &shared.snap_dir, at, voters, &members, &removed, version)?;
+    }
+    shared.planned_snapshot.store(index, Ordering::Release);
+    let conf_state = Some(shared.voters.clone());
+    let snapshot = Snapshot { index, term, conf_state, unknown_field: None };
+    // A queue that is closed: the store ends, and goes on without this record next time.
+    let _ = shared.queue.push(Work::Snapshot(snapshot));
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The compaction thread: what a compaction made superfluous goes in small steps.
+//!
+//! 1. Nothing goes before the file says which compaction it is (`scheduledCompactRev`), so that a
+//!    store that is killed half way goes on with it.
+//! 2. A step holds the state's lock for as long as it takes to work off a few hundred rows; rows
+//!    leave the file with the backend's next batch. After each round the thread rests.
+//! 3. Whoever waits for the rows to be gone is answered when the last of them, and the mark that
+//!    it is finished, are gone from the file.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::queue::{Done, Outcome};
+use super::{Shared, backend, hashing};
+use crate::store::error::Error;
+use crate::store::pending::Promise;
+
+/// Rows that are worked off under one lock.
+const STEP_ROWS: usize = 250;
+/// How long is waited for somebody who reads what is to go.
+const WAIT: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// There is something to do: the newest revision to compact at, where it is known.
+    is_due: bool,
+    waiting: Vec<(i64, Promise<Outcome>, Done)>,
+}
+
+/// Compactions that are to be worked off.
+#[derive(Debug, Default)]
+pub(super) struct Compaction {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+impl Compaction {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins one, and remembers who waits for its end.
+    pub(super) fn begin(&self, revision: i64, waiting: Option<(Promise<Outcome>, Done)>) {
+        let mut inner = self.lock();
+        inner.is_due = true;
+        inner.waiting.extend(waiting.map(|(promise, done)| (revision, promise, done)));
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wake(&self) {
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Refuses whoever still waits.
+    pub(super) fn abandon(&self, error: &Error) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        waiting.into_iter().for_each(|(_, promise, _)| promise.fulfil(Err(error.clone())));
+    }
+}
+
+/// The compaction thread. What was not finished when the store was last open goes first.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let compaction = &shared.compaction;
+    let is_over = || shared.health.is_ending() || shared.health.has_failed();
+    loop {
+        {
+            let mut inner = compaction.lock();
+            while !inner.is_due && !is_over() {
+                inner = compaction.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            }
+            inner.is_due = false;
+        }
+        if is_over() {
+            break;
+        }
+        // A failure is noted where it happens; a compaction that is not ended goes on next time.
+        let _ = work_off(shared, &is_over);
+    }
+    compaction.abandon(&shared.health.unknown_outcome());
+}
+
+fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
+    backend::commit(shared)?;
+    hashing::before_compaction(shared);
+    let mut since_rest = 0_usize;
+    while !is_over() {
+        let step = shared.core.write(|mvcc| {
+            let step = mvcc.compact_some(STEP_ROWS.min(shared.options.compaction_batch_limit));
+            shared.backend.note_unsaved(mvcc.unsaved());
+            step
+        })?;
+        if step.dropped > 0 {
+            shared.backend.note_dirty();
+        }
+        if step.is_finished {
+            backend::commit(shared)?;
+            let saved = shared.core.read(|mvcc| mvcc.compaction_saved())?;
+            let mut inner = shared.compaction.lock();
+            let waiting = std::mem::take(&mut inner.waiting);
+            let (done, rest) = waiting.into_iter().partition(|(revision, ..)| *revision <= saved);
+            inner.waiting = rest;
+            drop(inner);
+            let done: Vec<_> = done;
+            done.into_iter().for_each(|(_, promise, done)| promise.fulfil(Ok(done)));
+            return Ok(());
+        }
+        if step.is_waiting {
+            // For a reader that looks at what is to go, or for a compaction that came just now.
+            backend::commit(shared)?;
+            shared.rest(WAIT);
+        }
+        since_rest = since_rest.saturating_add(step.dropped);
+        if since_rest >= shared.options.compaction_batch_limit {
+            since_rest = 0;
+            shared.rest(shared.options.compaction_sleep);
+        }
+    }
+    Ok(())
+}

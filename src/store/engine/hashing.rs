@@ -1,0 +1,49 @@
+//! Hash and HashKV of what a running store holds.
+
+use super::{Shared, Store, backend};
+use crate::etcd::hash::HashKv;
+use crate::store::answer::Answer;
+use crate::store::error::Error;
+use crate::store::guard::{Caller, Wish};
+use crate::store::mvcc::{Mvcc, hash_all};
+use crate::store::open::Compat;
+
+/// Sums what is there before a compaction drops some of it, where the store keeps such sums: etcd
+/// answers HashKV at the compaction's revision with them.
+pub(super) fn before_compaction(shared: &Shared) {
+    if !shared.options.hash_at_compaction {
+        return;
+    }
+    let plan = shared.core.write(Mvcc::take_compaction_hash);
+    if let Ok(Some(plan)) = plan
+        && let Ok(hash) = plan.fetch()
+    {
+        let _ = shared.core.write(|mvcc| mvcc.keep_hash(hash));
+    }
+}
+
+impl Store {
+    /// Sums the history up to a revision; 0 means the current one.
+    ///
+    /// # Errors
+    /// A revision that is compacted or not there yet, no permission, or the disk.
+    pub fn hash_kv(&self, caller: &Caller, revision: i64) -> Result<Answer<HashKv>, Error> {
+        let shared = self.shared();
+        shared.check(caller, Wish::Admin)?;
+        let (plan, revision) =
+            shared.core.read(|mvcc| (mvcc.plan_hash_kv(revision), mvcc.revision()))?;
+        Ok(Answer { revision, body: plan?.fetch()? })
+    }
+
+    /// Sums all buckets of the backend: for tests.
+    ///
+    /// # Errors
+    /// No permission, or the disk.
+    pub fn hash(&self, caller: &Caller) -> Result<Answer<u32>, Error> {
+        let shared = self.shared();
+        shared.check(caller, Wish::Admin)?;
+        let view = backend::commit(shared)?;
+        let minor = if shared.compat == Compat::V3_6 { 6 } else { 7 };
+        Ok(Answer { revision: self.revision(), body: hash_all(&view, minor)? })
+    }
+}

@@ -1,0 +1,201 @@
+//! Requests on leases and alarms.
+
+use super::calls::unexpected;
+use super::queue::{Proposal, Reply};
+use super::{Shared, Store};
+use crate::etcd::apply::State as _;
+use crate::etcd::request::{
+    Alarm, Body, LeaseCheckpoint, LeaseCheckpoints, LeaseGrant, LeaseRevoke,
+};
+use crate::etcd::{rows, schema};
+use crate::store::answer::{self, Answer};
+use crate::store::error::Error;
+use crate::store::guard::{Caller, Wish};
+use crate::store::lease::Renewal;
+use crate::store::pending::pending;
+
+/// What is known of a lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseStatus {
+    /// Whole seconds that are left; -1 where there is no such lease.
+    pub ttl_s: i64,
+    /// Seconds it was granted; 0 where there is none.
+    pub granted_ttl_s: i64,
+    /// Keys that are attached, in order, where they were asked for.
+    pub keys: Vec<Vec<u8>>,
+}
+
+impl Store {
+    /// Grants a lease; 0 for an id that the store chooses. Answers its id and seconds to live.
+    ///
+    /// # Errors
+    /// As etcd answers; [`Error::Storage`] where the disk failed.
+    pub fn lease_grant(
+        &self,
+        caller: &Caller,
+        id: i64,
+        ttl_s: i64,
+    ) -> Result<Answer<(i64, i64)>, Error> {
+        match self.done(caller, Body::LeaseGrant(LeaseGrant { ttl_s, id }))? {
+            Answer { revision, body: answer::Body::LeaseGrant { id, ttl_s } } => {
+                Ok(Answer { revision, body: (id, ttl_s) })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends a lease and deletes its keys.
+    ///
+    /// # Errors
+    /// As etcd answers; [`Error::Storage`] where the disk failed.
+    pub fn lease_revoke(&self, caller: &Caller, id: i64) -> Result<Answer<()>, Error> {
+        let answer = self.done(caller, Body::LeaseRevoke(LeaseRevoke { id }))?;
+        Ok(Answer { revision: answer.revision, body: () })
+    }
+
+    /// Gives a lease its full time again; answers the seconds, 0 where there is no such lease. One
+    /// that ran out and is about to be ended is waited for.
+    ///
+    /// # Errors
+    /// No permission, or the store is closed.
+    pub fn lease_keep_alive(&self, caller: &Caller, id: i64) -> Result<Answer<i64>, Error> {
+        let shared = self.shared();
+        if let Some(error) = shared.health.refusal() {
+            return Err(error);
+        }
+        shared.check(caller, Wish::KeepAlive(id))?;
+        let revision = self.revision();
+        let body = match shared.renew(id)? {
+            Some(ttl_s) => ttl_s,
+            None => {
+                let end = shared.ends.of(id);
+                // Its end may have come before it was waited for.
+                match shared.renew(id)? {
+                    Some(ttl_s) => ttl_s,
+                    None => match end.wait_for(shared.options.request_timeout) {
+                        Ok(_) => 0,
+                        Err(_) => return Err(Error::Timeout),
+                    },
+                }
+            }
+        };
+        Ok(Answer { revision, body })
+    }
+
+    /// Tells a lease's time, and its keys where they are asked for.
+    ///
+    /// # Errors
+    /// No permission, or the store is closed.
+    pub fn lease_time_to_live(
+        &self,
+        caller: &Caller,
+        id: i64,
+        keys: bool,
+    ) -> Result<Answer<LeaseStatus>, Error> {
+        let shared = self.shared();
+        if keys {
+            shared.check(caller, Wish::LeaseKeys(id))?;
+        }
+        let revision = self.revision();
+        let Some(time) = shared.lessor().time_left(id) else {
+            let body = LeaseStatus { ttl_s: -1, ..LeaseStatus::default() };
+            return Ok(Answer { revision, body });
+        };
+        let mut held = Vec::new();
+        if keys {
+            held = shared
+                .core
+                .read(|mvcc| mvcc.lease_keys(id))?
+                .map_err(|error| Error::Storage(error.to_string()))?;
+            held.sort_unstable();
+        }
+        let body =
+            LeaseStatus { ttl_s: time.ttl_s, granted_ttl_s: time.granted_ttl_s, keys: held };
+        Ok(Answer { revision, body })
+    }
+
+    /// Lists all leases, those that end first, first.
+    ///
+    /// # Errors
+    /// No permission, or the store is closed.
+    pub fn leases(&self, caller: &Caller) -> Result<Answer<Vec<i64>>, Error> {
+        let shared = self.shared();
+        shared.check(caller, Wish::Leases)?;
+        let body = shared.lessor().list();
+        Ok(Answer { revision: self.revision(), body })
+    }
+
+    /// Lists alarms as (member, kind), of one kind or, with 0, of all; raises one (action 1), or
+    /// clears one (action 2).
+    ///
+    /// # Errors
+    /// As etcd answers; an action or kind that there is not, which stops etcd, is refused.
+    pub fn alarm(&self, caller: &Caller, request: Alarm) -> Result<Answer<Vec<(u64, u64)>>, Error> {
+        const GET: u64 = 0;
+        let shared = self.shared();
+        if request.action == GET {
+            shared.check(caller, Wish::AnyUser)?;
+            if request.alarm > 2 {
+                return Err(Error::InvalidAlarm);
+            }
+            let mut body = shared.alarms()?;
+            body.retain(|(_, kind)| request.alarm == 0 || *kind == request.alarm);
+            return Ok(Answer { revision: self.revision(), body });
+        }
+        match self.done(caller, Body::Alarm(request))? {
+            Answer { revision, body: answer::Body::Alarms(body) } => Ok(Answer { revision, body }),
+            Answer { revision, body: answer::Body::Done } => {
+                Ok(Answer { revision, body: Vec::new() })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl Shared {
+    /// Gives a lease its time again; `None` while its end is on the way.
+    fn renew(&self, id: i64) -> Result<Option<i64>, Error> {
+        let renewal = self.lessor().renew(id);
+        match renewal {
+            Renewal::Renewed { ttl_s, is_recorded } => {
+                if is_recorded {
+                    // A time that was recorded to be left is not to be gone on with.
+                    let checkpoints = vec![LeaseCheckpoint { id, remaining_ttl_s: 0 }];
+                    let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
+                    let (promise, logged) = pending();
+                    let data = self.encode_own(body);
+                    self.propose(Proposal::normal(data, Reply::Caller(promise)))?;
+                    let _ = logged.wait_for(self.options.request_timeout);
+                }
+                Ok(Some(ttl_s))
+            }
+            Renewal::Missing => Ok(Some(0)),
+            Renewal::Ending => Ok(None),
+        }
+    }
+
+    /// Lists the alarms that stand, as (member, kind).
+    pub(super) fn alarms(&self) -> Result<Vec<(u64, u64)>, Error> {
+        let mut alarms = Vec::new();
+        self.core
+            .read(|mvcc| {
+                mvcc.each_row(schema::ALARM, &mut |key, value| {
+                    alarms.extend(rows::Alarm::decode(key, value).ok().map(|alarm| {
+                        let kind = match alarm.kind {
+                            rows::AlarmKind::NoSpace => 1,
+                            rows::AlarmKind::Corrupt => 2,
+                            rows::AlarmKind::Other(kind) => kind,
+                        };
+                        (alarm.member_id.0, kind)
+                    }));
+                })
+            })?
+            .map_err(|error| Error::Storage(error.to_string()))?;
+        Ok(alarms)
+    }
+
+    /// Makes an id for a lease: above 0.
+    pub(super) fn new_lease_id(&self) -> i64 {
+        i64::try_from(self.new_id() & (u64::MAX >> 1)).unwrap_or(i64::MAX)
+    }
+}

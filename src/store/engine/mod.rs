@@ -1,0 +1,297 @@
+//! The store's threads, and the face that callers see.
+//!
+//! | thread | does |
+//! |---|---|
+//! | log | numbers requests, writes and syncs them, many at a time |
+//! | apply | lets synced entries change the state, tells watchers and callers |
+//! | backend | brings changes to the database file, a batch at a time; records raft snapshots |
+//! | compaction | drops what a compaction made superfluous, in small steps |
+//! | timer | ends leases, compacts by itself, tells quiet watchers the revision |
+//!
+//! 1. A caller is answered when the entry is synced and applied, never before. A read sees every
+//!    write that was answered before it began, so a linearizable read waits for nothing.
+//! 2. After an error of a disk, or an entry that cannot be applied, nothing is written any more;
+//!    whoever waits is told that the outcome is not known, and reads go on.
+//! 3. No thread waits for a caller. What waits in memory is bounded: requests in the queue, entries
+//!    between log and state, changes between state and file.
+//! 4. When the last [`Store`] is dropped or one is closed, everything is saved, the threads end,
+//!    and the locks are given up.
+
+mod applying;
+mod auth;
+mod backend;
+mod calls;
+mod cluster;
+mod compaction;
+mod defrag;
+mod hashing;
+mod health;
+mod leases;
+mod logging;
+mod options;
+mod queue;
+mod snapshot;
+mod start;
+mod state;
+mod timer;
+mod watching;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use auth::NewUser;
+pub use cluster::Status;
+pub use leases::LeaseStatus;
+pub use options::Options;
+pub use queue::{Done, Outcome};
+pub use snapshot::Snapshot;
+pub use watching::Watch;
+
+use super::error::Error;
+use super::guard::{self, Caller, Tokens, Wish};
+use super::lease::Lessor;
+use super::open::Compat;
+use super::watch::Hub;
+use crate::etcd::members::{ClusterId, MemberId};
+use crate::etcd::request::{self, Body, Header, Request};
+use crate::format::wal::ConfState;
+use queue::{Proposal, Rejected, Reply, Work};
+
+/// Entries that may be synced and not applied yet before new requests are refused.
+const LAG_MAX: u64 = 5000;
+
+/// An etcd in this process; a clone is the same one.
+///
+/// See `docs/STORE.md` for what it promises.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Dropped with the last clone: the threads have [`Shared`] only.
+    owner: Arc<Owner>,
+}
+
+/// What a store's threads and callers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    options: Options,
+    compat: Compat,
+    member: MemberId,
+    cluster: ClusterId,
+    term: u64,
+    voters: ConfState,
+    snap_dir: PathBuf,
+    core: state::Core,
+    hub: Hub,
+    lessor: Mutex<Lessor>,
+    ends: timer::Ends,
+    tokens: Tokens,
+    queue: queue::Queue,
+    applying: applying::Applying,
+    backend: backend::Backend,
+    compaction: compaction::Compaction,
+    defragmenting: Mutex<()>,
+    health: health::Health,
+    alarm: timer::Alarm,
+    next_id: AtomicU64,
+    /// Index of the last entry that is synced.
+    committed: AtomicU64,
+    /// Index of the newest raft snapshot in the log, and of the one that is on its way there.
+    snapshot_index: AtomicU64,
+    planned_snapshot: AtomicU64,
+    /// One is wanted soon, however few entries there are since the last.
+    wants_snapshot: AtomicBool,
+    notes: Vec<String>,
+}
+
+/// Ends the store when the last handle is gone.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Store {
+    /// Opens a data directory of etcd 3.4 to 3.7, or founds one.
+    ///
+    /// # Errors
+    /// It is unfit, locked, of several voters, or the disk fails; each says what to do.
+    pub fn open(dir: &Path, options: Options) -> Result<Self, Error> {
+        let (shared, threads) = start::start(dir, options)?;
+        Ok(Self { owner: Arc::new(Owner { shared, threads: Mutex::new(threads) }) })
+    }
+
+    /// Saves everything, ends the threads and gives up the locks. Requests that were taken are
+    /// done before; what is asked for from now on is refused.
+    ///
+    /// # Errors
+    /// Not everything could be saved in the database; the log has it.
+    pub fn close(&self) -> Result<(), Error> {
+        self.owner.end(true)
+    }
+
+    /// What was repaired, removed or odd when the directory was opened.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.shared().notes
+    }
+
+    /// Tells why nothing can be written any more; `None` while all is well.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shared().health.refusal()
+    }
+
+    /// This member's id.
+    #[must_use]
+    pub fn member_id(&self) -> MemberId {
+        self.shared().member
+    }
+
+    /// The cluster's id.
+    #[must_use]
+    pub fn cluster_id(&self) -> ClusterId {
+        self.shared().cluster
+    }
+
+    /// The raft term; it does not change while the store is open.
+    #[must_use]
+    pub fn raft_term(&self) -> u64 {
+        self.shared().term
+    }
+
+    /// Current revision.
+    #[must_use]
+    pub fn revision(&self) -> i64 {
+        self.shared().core.revision.load(Ordering::Acquire)
+    }
+
+    /// Leaves the store as a killed process does: nothing more is written, the locks are given up.
+    #[cfg(test)]
+    fn kill(self) {
+        let _ = self.owner.end(false);
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.owner.shared
+    }
+}
+
+impl Owner {
+    fn end(&self, is_clean: bool) -> Result<(), Error> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = &self.shared;
+        shared.health.end(is_clean);
+        shared.queue.close();
+        shared.alarm.ring();
+        shared.compaction.wake();
+        shared.backend.wake_all();
+        let own = std::thread::current().id();
+        let is_here = threads.iter().any(|thread| thread.thread().id() == own);
+        let mut rest = threads.drain(..).filter(|thread| thread.thread().id() != own);
+        // A panic was noted by the thread itself. The first two finish what was taken, and may
+        // need the others for that.
+        rest.by_ref().take(start::FINISHING).for_each(|thread| drop(thread.join()));
+        shared.health.note_drained();
+        shared.backend.wake_all();
+        rest.for_each(|thread| drop(thread.join()));
+        // Ended by what one of the store's own threads called: what is left is in the log.
+        let saved = match is_clean && !is_here && shared.core.read(|_| ()).is_ok() {
+            true if shared.health.has_failed() => Err(shared.health.refusal()),
+            true => backend::commit(shared).map(drop).map_err(Some),
+            false => Ok(()),
+        };
+        shared.hub.close();
+        shared.ends.abandon();
+        shared.compaction.abandon(&shared.health.unknown_outcome());
+        shared.backend.close();
+        shared.core.close();
+        saved.map_err(|error| error.unwrap_or(Error::Stopped))
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Whoever wants to know calls close.
+        let _ = self.end(true);
+    }
+}
+
+impl Shared {
+    fn lessor(&self) -> MutexGuard<'_, Lessor> {
+        self.lessor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an error after which nothing is written, and tells everybody who waits.
+    fn fail(&self, error: &Error) {
+        let text = match error {
+            Error::Storage(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.health.fail(&text);
+        let mut left = Vec::new();
+        for work in self.queue.abandon() {
+            if let Work::Propose(proposal) = work {
+                left.push(proposal);
+            }
+        }
+        left.extend(self.applying.abandon().into_iter().flat_map(|logged| logged.batch));
+        logging::refuse(self, left);
+        self.ends.abandon();
+        self.alarm.ring();
+        self.compaction.wake();
+        self.backend.wake_all();
+    }
+
+    /// Sleeps, but not longer than the store lives.
+    fn rest(&self, time: Duration) {
+        self.alarm.sleep(time, || self.health.is_ending() || self.health.has_failed());
+    }
+
+    /// Makes an id for a request or lease, unique across restarts: 16 bits of the member, 40 of
+    /// the time, and a count.
+    fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Checks that somebody may do something.
+    fn check(&self, caller: &Caller, wish: Wish<'_>) -> Result<(), Error> {
+        if !self.core.is_auth_on() {
+            return Ok(());
+        }
+        self.core.read(|mvcc| guard::check_access(mvcc, caller, wish))?
+    }
+
+    /// Encodes a request of the store's own.
+    fn encode_own(&self, body: Body<'_>) -> Vec<u8> {
+        let mut header = Header { id: self.new_id(), username: b"", auth_revision: 0 };
+        if self.core.is_auth_on() {
+            header.username = b"root";
+            header.auth_revision = self.core.auth_revision();
+        }
+        Request { id: 0, header: Some(header), body }.encode()
+    }
+
+    /// Raises the alarm NOSPACE, and lets somebody know when it is there.
+    fn raise_nospace(&self, reply: Reply) {
+        const RAISE: u64 = 1;
+        const NOSPACE: u64 = 1;
+        let alarm =
+            request::Alarm { action: RAISE, member_id: self.member.0, alarm: NOSPACE };
+        let data = self.encode_own(Body::Alarm(alarm));
+        let _ = self.propose(Proposal::normal(data, reply));
+    }
+
+    /// Queues a request; whoever waits is told where it cannot be.
+    fn propose(&self, proposal: Proposal) -> Result<(), Error> {
+        match self.queue.push(Work::Propose(proposal)) {
+            Ok(()) => Ok(()),
+            Err(Rejected::Full) => Err(Error::TooManyRequests),
+            Err(Rejected::Closed) => Err(self.health.refusal().unwrap_or(Error::Stopped)),
+        }
+    }
+}

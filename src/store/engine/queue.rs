@@ -1,0 +1,150 @@
+//! Requests on their way to the log, in the order in which they will be numbered.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::format::wal::{Snapshot, entry_kind};
+use crate::store::answer::Answer;
+use crate::store::error::Error;
+use crate::store::pending::Promise;
+
+/// What came of a request that was logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Index of its entry in the log.
+    pub index: u64,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// What a caller of [`super::Store::submit`] waits for.
+pub type Outcome = Result<Done, Error>;
+
+/// Who is told what came of an entry.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Nobody,
+    Caller(Promise<Outcome>),
+    /// The caller of a request before, which was done although it was over the quota: told when
+    /// the alarm, which this entry raises, is there.
+    Refused(Promise<Outcome>, Error),
+}
+
+/// A request to be logged.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// One of [`entry_kind`].
+    pub(super) kind: u64,
+    /// The entry's data.
+    pub(super) data: Vec<u8>,
+    /// Bytes that it may add to the database, as etcd estimates them.
+    pub(super) cost: u64,
+    /// Whether it may change who may do what.
+    pub(super) touches_auth: bool,
+    pub(super) reply: Reply,
+}
+
+impl Proposal {
+    pub(super) fn normal(data: Vec<u8>, reply: Reply) -> Self {
+        Self { kind: entry_kind::NORMAL, data, cost: 0, touches_auth: false, reply }
+    }
+}
+
+/// What the log thread does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Propose(Proposal),
+    /// Records a raft snapshot, whose backend commit is durable.
+    Snapshot(Snapshot),
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    works: Vec<Work>,
+    bytes: usize,
+    is_awaited: bool,
+    is_closed: bool,
+}
+
+/// The queue before the log thread.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    arrived: Condvar,
+}
+
+impl Queue {
+    /// Bytes of requests that may wait.
+    const BYTES_MAX: usize = 256 << 20;
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds work; drops it where the queue is closed or full, so that who waits learns that.
+    pub(super) fn push(&self, work: Work) -> Result<(), Rejected> {
+        let size = match &work {
+            Work::Propose(proposal) => proposal.data.len(),
+            Work::Snapshot(_) => 0,
+        };
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return Err(Rejected::Closed);
+        }
+        if size > 0 && inner.bytes > Self::BYTES_MAX {
+            return Err(Rejected::Full);
+        }
+        inner.bytes = inner.bytes.saturating_add(size);
+        inner.works.push(work);
+        let wakes = std::mem::take(&mut inner.is_awaited);
+        drop(inner);
+        if wakes {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Swaps all that waits into `works`, which is empty; waits for something. `false`: the queue
+    /// is closed, and nothing is left.
+    pub(super) fn take(&self, works: &mut Vec<Work>) -> bool {
+        let mut inner = self.lock();
+        while inner.works.is_empty() {
+            if inner.is_closed {
+                return false;
+            }
+            inner.is_awaited = true;
+            inner = self.arrived.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        inner.bytes = 0;
+        inner.is_awaited = false;
+        std::mem::swap(&mut inner.works, works);
+        true
+    }
+
+    /// Number of requests that wait.
+    pub(super) fn len(&self) -> usize {
+        self.lock().works.len()
+    }
+
+    /// Takes nothing any more; what waits is still given out.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.arrived.notify_all();
+    }
+
+    /// Closes, and hands out what waits, to be refused.
+    pub(super) fn abandon(&self) -> Vec<Work> {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        let works = std::mem::take(&mut inner.works);
+        drop(inner);
+        self.arrived.notify_all();
+        works
+    }
+}
+
+/// Why work was not taken.
+#[derive(Debug)]
+pub(super) enum Rejected {
+    Closed,
+    Full,
+}

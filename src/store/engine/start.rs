@@ -1,0 +1,228 @@
+//! How a store begins: the directory's state, what the log has above it, and a new term.
+//!
+//! As an etcd with one voter does at its start: the term goes up by one, with a vote for itself
+//! and an empty entry, and what the member says of itself is published where it changed. A new
+//! directory is told its cluster's version. Kinds of entries that the directory's version does not
+//! know are not written: one of etcd 3.4 gets the requests that 3.4 writes.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+
+use super::backend::{Backend, storage};
+use super::logging::Writer;
+use super::queue::{Proposal, Reply, Work};
+use super::state::Core;
+use super::{Options, Shared, applying, backend, compaction, logging, timer};
+use crate::bolt::db::Batch;
+use crate::etcd::apply::Rules;
+use crate::etcd::members::{Member, put_json_text};
+use crate::etcd::request::{Attributes, Body, MemberAttributes, V2, VersionName};
+use crate::etcd::schema::{self, Version};
+use crate::store::directory;
+use crate::store::error::Error;
+use crate::store::guard::Tokens;
+use crate::store::lease::Lessor;
+use crate::store::mvcc::Mvcc;
+use crate::store::open::{self, OpenError, Opened};
+use crate::store::watch::Hub;
+
+/// How many of the threads finish what was taken, when the store ends.
+pub(super) const FINISHING: usize = 2;
+
+/// Opens a directory and starts the threads; the first [`FINISHING`] ones first.
+pub(super) fn start(
+    dir: &Path,
+    options: Options,
+) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), Error> {
+    let opened = open::open(dir, &options.open_options())?;
+    let is_by_3_4 = opened.version.is_some_and(|version| version.minor < 5);
+    let rules = Rules { writes_conf_state: !is_by_3_4, ..options.rules() };
+    let mut mvcc = Mvcc::load(opened.db.view(), rules, opened.compat)?;
+    let saved = mvcc.applied();
+    opened.replay.each(&mut |entry| match mvcc.apply(entry) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(OpenError::Disk(error.to_string())),
+    })?;
+    let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
+    let core = Core::new(mvcc);
+    let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
+    let lessor = Lessor::start(Arc::clone(&options.clock), &leases, options.election);
+    let tokens = Tokens::new(Arc::clone(&options.clock), options.auth_token_ttl);
+    let Opened { db, wal, state, last_index, snapshot_index, voters, member, cluster, .. } = opened;
+    let term = state.term.saturating_add(1);
+    let shared = Arc::new(Shared {
+        compat: opened.compat,
+        member,
+        cluster,
+        term,
+        voters,
+        snap_dir: opened.snap_dir,
+        hub,
+        lessor: Mutex::new(lessor),
+        ends: timer::Ends::default(),
+        tokens,
+        queue: super::queue::Queue::default(),
+        applying: applying::Applying::default(),
+        backend: Backend::new(db, options.quota, saved),
+        compaction: compaction::Compaction::default(),
+        defragmenting: Mutex::new(()),
+        health: super::health::Health::default(),
+        alarm: timer::Alarm::default(),
+        next_id: AtomicU64::new(first_id(member.0, options.clock.unix_ms())),
+        committed: AtomicU64::new(last_index),
+        snapshot_index: AtomicU64::new(snapshot_index),
+        planned_snapshot: AtomicU64::new(snapshot_index),
+        wants_snapshot: AtomicBool::new(opened.wants_snapshot),
+        notes: opened.notes,
+        core,
+        options,
+    });
+    let mut writer = Writer { wal, term, vote: member.0, last_index };
+    begin_term(&shared, &mut writer, opened.version, opened.is_new)?;
+    write_storage_version(&shared)?;
+    // What was scheduled and not finished goes on.
+    shared.compaction.begin(0, None);
+    let threads = spawn_all(&shared, writer)?;
+    Ok((shared, threads))
+}
+
+/// Logs and applies what a start is to say.
+fn begin_term(
+    shared: &Arc<Shared>,
+    writer: &mut Writer,
+    version: Option<Version>,
+    is_new: bool,
+) -> Result<(), Error> {
+    let mut batch = vec![Proposal::normal(Vec::new(), Reply::Nobody)];
+    let is_by_3_4 = version.is_some_and(|version| version.minor < 5);
+    batch.extend(attributes(shared, is_by_3_4)?);
+    let wanted = shared.compat.storage_version();
+    let is_raised = shared.options.compat.is_some()
+        && version.is_some_and(|version| version < wanted && !is_by_3_4);
+    if is_new || version.is_none() || is_raised {
+        let text = wanted.to_string();
+        let body = Body::ClusterVersionSet(VersionName { version: text.as_bytes() });
+        batch.push(Proposal::normal(shared.encode_own(body), Reply::Nobody));
+    }
+    let first_index = writer.last_index.saturating_add(1);
+    writer.save(shared, &batch)?;
+    applying::apply(shared, applying::Logged { first_index, term: writer.term, batch });
+    shared.health.refusal().map_or(Ok(()), Err)
+}
+
+/// Publishes name and client URLs where they differ from what the members are told.
+fn attributes(shared: &Shared, is_by_3_4: bool) -> Result<Option<Proposal>, Error> {
+    let own = &shared.options.identity;
+    let known = shared.members()?.into_iter().find(|member| member.id == shared.member);
+    let same = |member: &Member| member.name == own.name && member.client_urls == own.client_urls;
+    if known.as_ref().is_some_and(same) {
+        return Ok(None);
+    }
+    let data = if is_by_3_4 {
+        let path = format!("/0/members/{}/attributes", shared.member);
+        let mut value = String::from("{\"name\":");
+        put_json_text(&mut value, &own.name);
+        value.push_str(",\"clientURLs\":[");
+        for (n, url) in own.client_urls.iter().enumerate() {
+            if n > 0 {
+                value.push(',');
+            }
+            put_json_text(&mut value, url);
+        }
+        value.push_str("]}");
+        let id = shared.new_id();
+        let (path, value) = (path.as_bytes(), value.as_bytes());
+        V2 { id, method: b"PUT", path, value, ..V2::default() }.encode()
+    } else {
+        let client_urls = own.client_urls.iter().map(String::as_bytes).collect();
+        shared.encode_own(Body::MemberAttributes(MemberAttributes {
+            member_id: shared.member.0,
+            attributes: Some(Attributes { name: own.name.as_bytes(), client_urls }),
+        }))
+    };
+    Ok(Some(Proposal::normal(data, Reply::Nobody)))
+}
+
+/// Gives the database a storage version where its cluster's version has one, as etcd does some
+/// time after the cluster's version is decided; it needs term and configuration for it.
+fn write_storage_version(shared: &Shared) -> Result<(), Error> {
+    let Some(version) = shared.cluster_version().filter(|version| version.minor >= 6) else {
+        return Ok(());
+    };
+    let view = backend::commit(shared)?;
+    let row = |key: &[u8]| view.get(schema::META, key).map_err(|error| storage(&error));
+    let is_fit = row(schema::META_TERM)?.is_some() && row(schema::META_CONF_STATE)?.is_some();
+    let wanted = version.to_string();
+    if !is_fit || row(schema::META_STORAGE_VERSION)?.is_some_and(|row| row == wanted.as_bytes()) {
+        return Ok(());
+    }
+    let mut batch = Batch::default();
+    let key = Bytes::from_static(schema::META_STORAGE_VERSION);
+    batch.plan(schema::META, key, Some(Bytes::from(wanted)));
+    let db = shared.backend.db()?;
+    db.commit(batch).map_err(|error| storage(&error))?;
+    shared.core.write(|mvcc| mvcc.saved(db.view()))
+}
+
+/// The first id of a start: 16 bits of the member, 40 of the time in milliseconds, 8 to count in.
+fn first_id(member: u64, unix_ms: u64) -> u64 {
+    (member << 48) | ((unix_ms & ((1 << 40) - 1)) << 8)
+}
+
+fn spawn_all(shared: &Arc<Shared>, writer: Writer) -> Result<Vec<JoinHandle<()>>, Error> {
+    let mut threads = Vec::new();
+    let spawned = (|| {
+        threads.push(spawn(shared, "log", move |shared| logging::run(shared, writer))?);
+        threads.push(spawn(shared, "apply", applying::run)?);
+        threads.push(spawn(shared, "timer", timer::run)?);
+        threads.push(spawn(shared, "compaction", compaction::run)?);
+        threads.push(spawn(shared, "backend", backend::run)?);
+        Ok(())
+    })();
+    match spawned {
+        Ok(()) => Ok(threads),
+        Err(error) => {
+            shared.fail(&error);
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+            Err(error)
+        }
+    }
+}
+
+fn spawn(
+    shared: &Arc<Shared>,
+    name: &str,
+    work: impl FnOnce(&Arc<Shared>) + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let sentinel = Sentinel { shared: Arc::clone(shared), name: name.to_owned() };
+    std::thread::Builder::new()
+        .name(format!("store-{name}"))
+        .spawn(move || work(&sentinel.shared))
+        .map_err(|error| Error::Storage(format!("a thread cannot be started: {error}")))
+}
+
+/// Lets everybody know when a thread panics, so that nobody waits for it.
+struct Sentinel {
+    shared: Arc<Shared>,
+    name: String,
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = format!("the store's thread {} came to a sudden end", self.name);
+            self.shared.fail(&Error::Storage(what));
+        }
+    }
+}
+
+impl Work {
+    /// Makes a request that nobody waits for.
+    pub(super) fn unattended(data: Vec<u8>) -> Self {
+        Self::Propose(Proposal::normal(data, Reply::Nobody))
+    }
+}

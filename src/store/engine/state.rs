@@ -1,0 +1,74 @@
+//! The state behind its lock, as readers, watchers and the store's threads share it.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::store::directory::{self, AuthStatus};
+use crate::store::error::Error;
+use crate::store::mvcc::Mvcc;
+
+/// The state, until the store is closed.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) mvcc: Arc<RwLock<Mvcc>>,
+    pub(super) revision: AtomicI64,
+    /// Index of the last entry whose effect can be read.
+    pub(super) applied: AtomicU64,
+    /// Whether callers need permissions: looked at by each request, so kept beside the lock.
+    is_auth_on: AtomicBool,
+    auth_revision: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn new(mvcc: Mvcc) -> Self {
+        let core = Self {
+            revision: AtomicI64::new(mvcc.revision()),
+            applied: AtomicU64::new(mvcc.applied().0),
+            is_auth_on: AtomicBool::new(false),
+            auth_revision: AtomicU64::new(1),
+            is_closed: AtomicBool::new(false),
+            mvcc: Arc::new(RwLock::new(mvcc)),
+        };
+        core.note_auth(&core.mvcc.read().unwrap_or_else(PoisonError::into_inner));
+        core
+    }
+
+    /// Looks at the state.
+    pub(super) fn read<T>(&self, look: impl FnOnce(&Mvcc) -> T) -> Result<T, Error> {
+        self.check_open()?;
+        Ok(look(&self.mvcc.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Changes the state.
+    pub(super) fn write<T>(&self, change: impl FnOnce(&mut Mvcc) -> T) -> Result<T, Error> {
+        self.check_open()?;
+        Ok(change(&mut self.mvcc.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Lets nobody look any more.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Reads anew whether auth is on, and the revision of its rules.
+    pub(super) fn note_auth(&self, mvcc: &Mvcc) {
+        // What cannot be read is no reason to let anybody in.
+        let status = directory::auth_status(mvcc);
+        let status = status.unwrap_or(AuthStatus { enabled: true, revision: u64::MAX });
+        self.auth_revision.store(status.revision, Ordering::Release);
+        self.is_auth_on.store(status.enabled, Ordering::Release);
+    }
+
+    pub(super) fn is_auth_on(&self) -> bool {
+        self.is_auth_on.load(Ordering::Acquire)
+    }
+
+    pub(super) fn auth_revision(&self) -> u64 {
+        self.auth_revision.load(Ordering::Acquire)
+    }
+}

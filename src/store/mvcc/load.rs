@@ -1,0 +1,194 @@
+//! Reads the state that a backend holds: one pass over all records, in order of revisions.
+//!
+//! Source: etcd `mvcc.store.restore`, 3.6.16, 3.7.3.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+
+use super::Mvcc;
+use super::attached::Attached;
+use super::compact::Compacting;
+use super::hash::Hashes;
+use super::pins::Pins;
+use super::rows::{BUCKETS, Rows};
+use super::save::Saving;
+use super::tail::Tail;
+use crate::bolt::db::View;
+use crate::etcd::apply::{Latest, Rules, StoredRole, StoredUser};
+use crate::etcd::members::Member;
+use crate::etcd::record::KeyValue;
+use crate::etcd::request::Span;
+use crate::etcd::revision::RevisionKey;
+use crate::etcd::rows::{self, Alarm, Lease};
+use crate::etcd::schema;
+use crate::store::error::Error;
+use crate::store::index::Index;
+use crate::store::open::Compat;
+
+impl Mvcc {
+    /// Reads the state that a backend holds. A compaction that it had begun is there to be worked
+    /// off.
+    ///
+    /// Rules with [`Rules::writes_conf_state`] off are those of a database of 3.4, in which the
+    /// term is not written either.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds what no etcd writes.
+    pub fn load(view: View, rules: Rules, compat: Compat) -> Result<Self, Error> {
+        let small = load_rows(&view)?;
+        let number = |key: &[u8]| match small.get(schema::META, key) {
+            None => Ok(0),
+            Some(row) => rows::decode_u64(row).map_err(|error| bad(schema::META, key, &error)),
+        };
+        let applied = (number(schema::META_CONSISTENT_INDEX)?, number(schema::META_TERM)?);
+        let compaction = |key: &[u8]| match small.get(schema::META, key) {
+            None => Ok(-1),
+            Some(row) => {
+                rows::decode_compact_revision(row).map_err(|error| bad(schema::META, key, &error))
+            }
+        };
+        let scheduled = compaction(schema::META_SCHEDULED_COMPACT)?;
+        let finished = compaction(schema::META_FINISHED_COMPACT)?;
+        let (index, last) = load_index(&view)?;
+        let revision = last.max(scheduled).max(finished).max(1);
+        // One that was begun at 0 drops nothing and is not gone on with.
+        let accepted = if scheduled > 0 { scheduled.max(finished) } else { finished };
+
+        let mut attached = Attached::default();
+        index.each_latest(Span::From(&[]), &mut |key, latest| {
+            let lease = latest.lease;
+            if lease != 0 && small.get(schema::LEASE, &lease.to_be_bytes()).is_some() {
+                attached.attach(lease, key);
+            }
+            ControlFlow::Continue(())
+        });
+        Ok(Self {
+            rules,
+            compat,
+            index,
+            tail: Tail::new(revision),
+            view,
+            rows: small,
+            attached,
+            revision,
+            applied,
+            compacting: Compacting {
+                accepted,
+                scheduled_saved: accepted,
+                finished,
+                finished_saved: finished,
+            },
+            saving: Saving::new(revision, applied.0),
+            pins: Pins::default(),
+            hashes: Hashes::default(),
+        })
+    }
+}
+
+fn bad(bucket: &[u8], key: &[u8], error: &dyn std::fmt::Display) -> Error {
+    let (bucket, key) = (bucket.escape_ascii(), key.escape_ascii());
+    Error::Storage(format!("row {key} of bucket {bucket} of the database: {error}"))
+}
+
+fn load_rows(view: &View) -> Result<Rows, Error> {
+    let mut small = Rows::default();
+    for name in BUCKETS {
+        let mut fault = None;
+        let read = view.each(name, &[], &mut |key, value| match check_row(name, key, value) {
+            Ok(()) => {
+                let value = Bytes::copy_from_slice(value);
+                small.load(name, Bytes::copy_from_slice(key), Some(value));
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                fault = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        read.map_err(|error| Error::Storage(error.to_string()))?;
+        fault.map_or(Ok(()), Err)?;
+    }
+    Ok(small)
+}
+
+/// Makes sure that a row is understood.
+fn check_row(bucket: &[u8], key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let unknown = |field: Option<u32>| match field {
+        None => Ok(()),
+        Some(field) => Err(format!("it has field {field}, which no known etcd writes")),
+    };
+    let text = |error: crate::format::Error| error.to_string();
+    let checked = match bucket {
+        schema::ALARM => {
+            Alarm::decode(key, value).map_err(text).and_then(|alarm| unknown(alarm.unknown_field))
+        }
+        schema::LEASE => {
+            Lease::decode(key, value).map_err(text).and_then(|lease| unknown(lease.unknown_field))
+        }
+        schema::AUTH_USERS => StoredUser::decode(value).map(drop).map_err(text),
+        schema::AUTH_ROLES => StoredRole::decode(value).map(drop).map_err(text),
+        schema::MEMBERS => Member::decode(value).map(drop),
+        schema::AUTH if key == schema::AUTH_ENABLED => {
+            rows::decode_auth_enabled(value).map(drop).map_err(text)
+        }
+        schema::AUTH if key == schema::AUTH_REVISION => {
+            rows::decode_u64(value).map(drop).map_err(text)
+        }
+        _ => Ok(()),
+    };
+    checked.map_err(|what| bad(bucket, key, &what))
+}
+
+/// Reads all records; returns the index and the last main revision, 0 for none.
+fn load_index(view: &View) -> Result<(Index, i64), Error> {
+    let (mut index, mut last, mut fault) = (Index::default(), 0, None);
+    let read =
+        view.each(schema::KEY, &[], &mut |key, value| match load_record(&mut index, key, value) {
+            Ok(main) => {
+                last = main;
+                ControlFlow::Continue(())
+            }
+            Err(what) => {
+                fault = Some(bad(schema::KEY, key, &what));
+                ControlFlow::Break(())
+            }
+        });
+    read.map_err(|error| Error::Storage(error.to_string()))?;
+    fault.map_or(Ok((index, last)), Err)
+}
+
+fn load_record(index: &mut Index, key: &[u8], value: &[u8]) -> Result<i64, String> {
+    let row = RevisionKey::decode(key).map_err(|error| error.to_string())?;
+    let record = KeyValue::decode(value).map_err(|error| error.to_string())?;
+    let main = row.revision.main;
+    if let Some(field) = record.unknown_field {
+        return Err(format!("the record has field {field}, which no known etcd writes"));
+    }
+    if record.key.is_empty() {
+        // The mark that a restore leaves; it stands for no key.
+        return Ok(main);
+    }
+    if row.is_tombstone {
+        if !record.is_key_only() {
+            return Err("a tombstone with more than a key".into());
+        }
+        index.delete(record.key, row.revision);
+        return Ok(main);
+    }
+    if record.mod_revision != main {
+        return Err(format!("the record says that its revision is {}", record.mod_revision));
+    }
+    if record.version < 1 || record.create_revision < 1 || record.create_revision > main {
+        let KeyValue { version, create_revision, .. } = record;
+        return Err(format!("a record of version {version}, created at {create_revision}"));
+    }
+    let latest = Latest {
+        create_revision: record.create_revision,
+        modified: row.revision,
+        version: record.version,
+        lease: record.lease,
+    };
+    index.put(record.key, latest);
+    Ok(main)
+}

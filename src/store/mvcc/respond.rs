@@ -1,0 +1,230 @@
+//! What a client is told of a request that was applied, and of a transaction that only reads.
+//!
+//! A read inside a transaction sees the changes before it and not those after: records before the
+//! revision (main, number of changes so far).
+//!
+//! Source: etcd `etcdserver/txn` (`put`, `deleteRange`, `executeTxn`), `mvcc/kvstore_txn.go`,
+//! `etcdserver/apply`, 3.6.16.
+
+use super::Mvcc;
+use super::read::{RangePlan, record};
+use crate::etcd::apply::{self, Change, Effect, Latest, ReadError, Step};
+use crate::etcd::request::{Body, Op, Txn};
+use crate::etcd::revision::Revision;
+use crate::store::answer;
+use crate::store::error::Error;
+use crate::store::kv::Kv;
+
+/// A transaction that only reads, planned.
+#[derive(Debug)]
+pub struct TxnPlan {
+    revision: i64,
+    txn: answer::Txn,
+    reads: Vec<RangePlan>,
+}
+
+/// Builds the answer of a transaction; its reads are planned and filled in at the end.
+struct Builder<'m, 'e> {
+    state: &'m Mvcc,
+    steps: std::slice::Iter<'e, Step>,
+    changes: &'e [Change<'e>],
+    /// Current revision before.
+    begin: i64,
+    reads: Vec<RangePlan>,
+}
+
+impl Mvcc {
+    /// Tells whether the alarm that a request is about stands before it is done.
+    pub(super) fn alarm_before(&self, body: Option<&Body<'_>>) -> bool {
+        let Some(Body::Alarm(request)) = body else { return false };
+        let (member, kind) = (request.member_id, request.alarm);
+        self.alarm_pairs().any(|alarm| alarm == (member, kind))
+    }
+
+    fn alarm_pairs(&self) -> impl Iterator<Item = (u64, u64)> {
+        use crate::etcd::rows::AlarmKind;
+        self.alarms().into_iter().map(|alarm| {
+            let kind = match alarm.kind {
+                AlarmKind::NoSpace => 1,
+                AlarmKind::Corrupt => 2,
+                AlarmKind::Other(kind) => kind,
+            };
+            (alarm.member_id.0, kind)
+        })
+    }
+
+    /// Makes the answer of a request that was done and taken over.
+    pub(super) fn respond(
+        &self,
+        body: Option<&Body<'_>>,
+        effect: &Effect<'_>,
+        alarm_stood: bool,
+    ) -> Result<answer::Answer, Error> {
+        const GET: u64 = 0;
+        const RAISE: u64 = 1;
+        const CLEAR: u64 = 2;
+        let body = match body {
+            Some(Body::Put(request)) => {
+                let change = effect.changes.first().filter(|_| request.prev_kv);
+                answer::Body::Put(answer::Put { prev_kv: self.before(change)? })
+            }
+            Some(Body::DeleteRange(request)) => {
+                answer::Body::DeleteRange(self.deleted(&effect.changes, request.prev_kv)?)
+            }
+            Some(Body::Txn(request)) => {
+                let is_write = !effect.changes.is_empty();
+                let mut builder = Builder {
+                    state: self,
+                    steps: effect.steps.iter(),
+                    changes: &effect.changes,
+                    begin: effect.revision.saturating_sub(i64::from(is_write)),
+                    reads: Vec::new(),
+                };
+                let mut txn = builder.txn(request)?;
+                fill(&mut txn, &mut builder.reads.into_iter())?;
+                answer::Body::Txn(txn)
+            }
+            Some(Body::LeaseGrant(request)) => {
+                let ttl_s = request.ttl_s.max(self.rules.lease_ttl_min_s);
+                answer::Body::LeaseGrant { id: request.id, ttl_s }
+            }
+            Some(Body::Alarm(request)) => {
+                let one = (request.member_id, request.alarm);
+                answer::Body::Alarms(match request.action {
+                    GET => self
+                        .alarm_pairs()
+                        .filter(|(_, kind)| request.alarm == 0 || *kind == request.alarm)
+                        .collect(),
+                    RAISE if request.alarm != 0 => vec![one],
+                    CLEAR if alarm_stood => vec![one],
+                    _ => Vec::new(),
+                })
+            }
+            _ => answer::Body::Done,
+        };
+        Ok(answer::Answer { revision: effect.revision, body })
+    }
+
+    /// Reads the record that a change replaced.
+    fn before(&self, change: Option<&Change<'_>>) -> Result<Option<Kv>, Error> {
+        let before: Option<Latest> = change.and_then(|change| change.before);
+        before.map(|before| self.record(before.modified)).transpose()
+    }
+
+    /// Reads a record from tail or view.
+    fn record(&self, revision: Revision) -> Result<Kv, Error> {
+        match self.tail.get(revision) {
+            Some(kv) => Ok(kv.clone()),
+            None => record(&self.view, revision),
+        }
+    }
+
+    fn deleted(
+        &self,
+        changes: &[Change<'_>],
+        with_records: bool,
+    ) -> Result<answer::DeleteRange, Error> {
+        let deleted = i64::try_from(changes.len()).unwrap_or(i64::MAX);
+        let wanted = changes.iter().filter(|_| with_records);
+        let prev_kvs = wanted.filter_map(|change| self.before(Some(change)).transpose());
+        Ok(answer::DeleteRange { deleted, prev_kvs: prev_kvs.collect::<Result<_, _>>()? })
+    }
+
+    /// Plans a transaction that only reads; all of it is at the current revision.
+    ///
+    /// # Errors
+    /// A read at a revision that is compacted or not there yet; a transaction that writes; the
+    /// backend cannot be read.
+    pub fn plan_txn(&self, request: &Txn<'_>) -> Result<TxnPlan, Error> {
+        let steps = apply::read_txn(self, request).map_err(|error| match error {
+            ReadError::Refused(refusal) => Error::Refused(refusal),
+            other => Error::Storage(other.to_string()),
+        })?;
+        let mut builder = Builder {
+            state: self,
+            steps: steps.iter(),
+            changes: &[],
+            begin: self.revision,
+            reads: Vec::new(),
+        };
+        let txn = builder.txn(request)?;
+        Ok(TxnPlan { revision: self.revision, txn, reads: builder.reads })
+    }
+}
+
+impl Builder<'_, '_> {
+    fn txn(&mut self, request: &Txn<'_>) -> Result<answer::Txn, Error> {
+        let Some(Step::Txn { succeeded, .. }) = self.steps.next() else { return Err(lost()) };
+        let succeeded = *succeeded;
+        let ops = if succeeded { &request.success } else { &request.failure };
+        let mut responses = Vec::with_capacity(ops.len());
+        for op in ops {
+            responses.push(self.op(op)?);
+        }
+        Ok(answer::Txn { succeeded, responses })
+    }
+
+    fn op(&mut self, op: &Op<'_>) -> Result<answer::Response, Error> {
+        let after = self.begin.saturating_add(1);
+        let revision_of = |changes: usize| if changes == 0 { self.begin } else { after };
+        if let Op::Txn(inner) = op {
+            return Ok(answer::Response { revision: 0, op: answer::Op::Txn(self.txn(inner)?) });
+        }
+        let Some(step) = self.steps.next() else { return Err(lost()) };
+        Ok(match (op, step) {
+            (Op::Range(request), Step::Range(changes)) => {
+                let sub = i64::try_from(*changes).unwrap_or(i64::MAX);
+                let bound = match request.revision {
+                    at if at > 0 => Revision::new(at.saturating_add(1), 0),
+                    _ => Revision::new(after, sub),
+                };
+                let revision = revision_of(*changes);
+                self.reads.push(self.state.plan_whole(request, bound, revision));
+                let op = answer::Op::Range(answer::Range::default());
+                answer::Response { revision, op }
+            }
+            (Op::Put(request), Step::Put(change)) => {
+                let change = self.changes.get(*change).filter(|_| request.prev_kv);
+                let prev_kv = self.state.before(change)?;
+                answer::Response { revision: after, op: answer::Op::Put(answer::Put { prev_kv }) }
+            }
+            (Op::DeleteRange(request), Step::Delete(changes)) => {
+                let deleted = self.changes.get(changes.clone()).unwrap_or_default();
+                let deleted = self.state.deleted(deleted, request.prev_kv)?;
+                let revision = revision_of(changes.end);
+                answer::Response { revision, op: answer::Op::DeleteRange(deleted) }
+            }
+            (Op::Nothing, Step::Nothing) => answer::Response::default(),
+            _ => return Err(lost()),
+        })
+    }
+}
+
+fn lost() -> Error {
+    Error::Storage("a transaction and its steps do not belong together".into())
+}
+
+/// Fills in the reads of a transaction, in order.
+fn fill(txn: &mut answer::Txn, reads: &mut std::vec::IntoIter<RangePlan>) -> Result<(), Error> {
+    for response in &mut txn.responses {
+        match &mut response.op {
+            answer::Op::Range(range) => {
+                *range = reads.next().ok_or_else(lost)?.fetch()?.body;
+            }
+            answer::Op::Txn(inner) => fill(inner, reads)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl TxnPlan {
+    /// Fetches the values; no lock is needed.
+    ///
+    /// # Errors
+    /// The backend cannot be read.
+    pub fn fetch(mut self) -> Result<answer::Answer<answer::Txn>, Error> {
+        fill(&mut self.txn, &mut self.reads.into_iter())?;
+        Ok(answer::Answer { revision: self.revision, body: self.txn })
+    }
+}
