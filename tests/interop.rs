@@ -14,9 +14,17 @@ mod certs;
 #[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
+#[path = "support/power_history.rs"]
+mod power_history;
 #[cfg(feature = "live")]
 #[path = "support/proxy.rs"]
 mod proxy;
+#[path = "support/store_driver.rs"]
+mod store_driver;
+#[path = "support/store_model.rs"]
+mod store_model;
+#[path = "support/store_requests.rs"]
+mod store_requests;
 mod support;
 
 #[cfg(feature = "live")]
@@ -59,6 +67,15 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(feature = "live")]
+#[path = "interop/store_same.rs"]
+mod store_same;
+#[cfg(feature = "live")]
+#[path = "interop/store_takeover.rs"]
+mod store_takeover;
+#[cfg(feature = "live")]
+#[path = "interop/store_wire.rs"]
+mod store_wire;
 #[path = "interop/together.rs"]
 mod together;
 #[cfg(feature = "live")]

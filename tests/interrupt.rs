@@ -6,8 +6,34 @@
 
 #[path = "support/power_cases.rs"]
 mod power_cases;
+#[path = "support/power_history.rs"]
+mod power_history;
 #[path = "support/power_loss.rs"]
 mod power_loss;
+#[path = "support/store_driver.rs"]
+mod store_driver;
+#[path = "interrupt/store_faults.rs"]
+mod store_faults;
+#[path = "interrupt/store_kills.rs"]
+mod store_kills;
+#[path = "support/store_model.rs"]
+mod store_model;
+#[path = "interrupt/store_parts.rs"]
+mod store_parts;
+#[path = "support/store_plan.rs"]
+mod store_plan;
+#[path = "interrupt/store_power.rs"]
+mod store_power;
+#[path = "support/store_probe.rs"]
+mod store_probe;
+#[path = "interrupt/store_random.rs"]
+mod store_random;
+#[path = "support/store_requests.rs"]
+mod store_requests;
+#[path = "support/store_states.rs"]
+mod store_states;
+#[path = "support/store_watch.rs"]
+mod store_watch;
 mod support;
 
 use std::collections::BTreeMap;

@@ -15,19 +15,19 @@ use crate::programs::{Etcd, Real, Start, bounded, real};
 use crate::support::{Bucket, Rows, Sandbox, hex, picture};
 
 /// Commits are an hour apart, but for those that are forced: a row that is deleted forces one.
-const NEVER_COMMIT: [&str; 3] = [
+pub(crate) const NEVER_COMMIT: [&str; 3] = [
     "--backend-batch-interval=1h",
     "--backend-batch-limit=10000000",
     // The port is another one after the restart, and must not make a difference.
     "--advertise-client-urls=http://127.0.0.1:1",
 ];
 
-fn rows_of(path: &Path) -> Rows {
+pub(crate) fn rows_of(path: &Path) -> Rows {
     Rows::read(&fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
 /// The rows of bucket `key` that a finished compaction leaves.
-fn compacted(rows: &Rows) -> Bucket {
+pub(crate) fn compacted(rows: &Rows) -> Bucket {
     let scheduled = rows.get("meta", b"scheduledCompactRev");
     let at = scheduled.map_or(-1, |row| decode_compact_revision(row).unwrap());
     let mut kept = Bucket::new();
@@ -108,7 +108,7 @@ fn same_tail(real: &Real, sandbox: &Sandbox, version: &str, start: &Start<'_>, n
     report["log"]["entries"].as_u64().unwrap()
 }
 
-fn fill(real: &Real, etcd: &Etcd<'_>, words: &[&str]) {
+pub(crate) fn fill(real: &Real, etcd: &Etcd<'_>, words: &[&str]) {
     let mut command = real.program("oracle");
     command.args(["fill", "--endpoint", &etcd.endpoint]).args(words);
     bounded(&mut command, Duration::from_secs(180)).expect(0, &[]);
@@ -126,7 +126,12 @@ fn random_tail(real: &Real, version: &str, words: &[&str]) {
 }
 
 /// Starts a new etcd, keeps its database as it is right after, and starts it again.
-fn begin<'a>(real: &'a Real, sandbox: &Sandbox, version: &str, start: &Start<'_>) -> Etcd<'a> {
+pub(crate) fn begin<'a>(
+    real: &'a Real,
+    sandbox: &Sandbox,
+    version: &str,
+    start: &Start<'_>,
+) -> Etcd<'a> {
     real.etcd(version, start).stop();
     fs::copy(start.data_dir.join("member/snap/db"), sandbox.path("young")).unwrap();
     real.etcd(version, start)
