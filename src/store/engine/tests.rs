@@ -151,7 +151,7 @@ fn transactions_and_deletes_answer() {
     };
     let answer = store.txn(&me(), reads).unwrap();
     assert!(answer.body.succeeded && answer.revision == 3);
-    let crate::store::answer::Op::Range(all) = &answer.body.responses[1] else { panic!() };
+    let crate::store::answer::Op::Range(all) = &answer.body.responses[1].op else { panic!() };
     assert_eq!(all.count, 2);
     assert_eq!(store.status(&me()).unwrap().raft_index, index, "a read was logged");
 
