@@ -35,3 +35,26 @@ impl Clock for SystemClock {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 }
+
+/// A clock that a test sets forward.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct FakeClock(std::sync::Mutex<Duration>);
+
+#[cfg(test)]
+impl FakeClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+#[cfg(test)]
+impl Clock for FakeClock {
+    fn now(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap()
+    }
+}

@@ -63,16 +63,19 @@ impl Handle {
         let (root, mut pages) = made;
         let high_water_mark = writer.alloc.mark();
         let meta = Meta { root, freelist: NO_FREELIST, high_water_mark, txid, ..old };
-        if let Err(error) = self.grow(&meta, writer.growth_bytes) {
-            writer.alloc.undo();
-            // Nothing was written, and what the file was is still all there.
-            if !is_full(&error) {
-                self.poison_by(&error);
+        let has_grown = match self.grow(&meta, writer.growth_bytes) {
+            Ok(has_grown) => has_grown,
+            Err(error) => {
+                writer.alloc.undo();
+                // Nothing was written, and what the file was is still all there.
+                if !is_full(&error) {
+                    self.poison_by(&error);
+                }
+                return Err(error.into());
             }
-            return Err(error.into());
-        }
+        };
         pages.sort_unstable_by_key(Node::id);
-        if let Err(error) = self.write(&meta, &pages) {
+        if let Err(error) = self.write(&meta, &pages, has_grown) {
             self.poison_by(&error);
             return Err(error.into());
         }
@@ -87,23 +90,28 @@ impl Handle {
         Ok(sizes)
     }
 
-    /// Makes the file long enough for a page behind the last one.
-    fn grow(&self, meta: &Meta, growth_bytes: u64) -> io::Result<()> {
+    /// Makes the file long enough for a page behind the last one; tells whether it was not.
+    fn grow(&self, meta: &Meta, growth_bytes: u64) -> io::Result<bool> {
         let file = &self.shared.file;
         let need = meta.size_bytes().saturating_add(u64::from(meta.page_size));
         if need <= file.len()? {
-            return Ok(());
+            return Ok(false);
         }
         match file.allocate(need.saturating_add(growth_bytes)) {
             // The last bytes of a disk are good for a small step.
             Err(error) if is_full(&error) => file.allocate(need)?,
             done => done?,
         }
-        file.sync()
+        Ok(true)
     }
 
-    fn write(&self, meta: &Meta, pages: &[Node]) -> io::Result<()> {
+    /// Writes pages, ascending, and then the meta. A file that has grown is synced first: its new
+    /// length is there before anything is in it.
+    fn write(&self, meta: &Meta, pages: &[Node], has_grown: bool) -> io::Result<()> {
         let file = &self.shared.file;
+        if has_grown {
+            file.sync()?;
+        }
         let page_bytes = u64::from(meta.page_size);
         let mut rest = pages;
         let mut buffer = Vec::new();

@@ -11,6 +11,7 @@ use crate::bolt::walk::{At, Visit};
 
 mod crash;
 mod hostile;
+mod real;
 
 type Rows = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -370,7 +371,7 @@ fn follow(page_size: u32, steps: &[Step]) -> (tempfile::TempDir, PathBuf) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn rows_are_what_a_map_has(

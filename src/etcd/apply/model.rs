@@ -139,8 +139,8 @@ pub(crate) struct PlannedCompare {
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     Put { key: Vec<u8>, value: Vec<u8>, lease: i64, ignore_value: bool, ignore_lease: bool },
-    Delete { keys: (Vec<u8>, Vec<u8>) },
-    Range { keys: (Vec<u8>, Vec<u8>), revision: i64 },
+    Delete { keys: (Vec<u8>, Vec<u8>), prev_kv: bool },
+    Range { keys: (Vec<u8>, Vec<u8>), revision: i64, look: Look },
     Txn { compare: Vec<PlannedCompare>, success: Vec<Plan>, failure: Vec<Plan> },
     Compact(i64),
     Grant(i64, i64),
@@ -148,7 +148,58 @@ pub(crate) enum Plan {
     Checkpoint(i64, i64),
 }
 
-fn keys() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+/// How a read looks at what it finds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Look {
+    limit: i64,
+    sort_order: u64,
+    sort_target: u64,
+    keys_only: bool,
+    count_only: bool,
+    modified: (i64, i64),
+    created: (i64, i64),
+}
+
+impl Look {
+    /// Makes the read.
+    pub(crate) fn range<'a>(&self, keys: &'a (Vec<u8>, Vec<u8>), revision: i64) -> Range<'a> {
+        Range {
+            key: &keys.0,
+            range_end: &keys.1,
+            limit: self.limit,
+            revision,
+            sort_order: self.sort_order,
+            sort_target: self.sort_target,
+            serializable: false,
+            keys_only: self.keys_only,
+            count_only: self.count_only,
+            min_mod_revision: self.modified.0,
+            max_mod_revision: self.modified.1,
+            min_create_revision: self.created.0,
+            max_create_revision: self.created.1,
+        }
+    }
+}
+
+/// Random ways to look.
+pub(crate) fn looks() -> impl Strategy<Value = Look> {
+    let revision = || prop_oneof![4 => Just(0_i64), 1 => 1_i64..30];
+    let order = (0_i64..5, 0_u64..3, 0_u64..5, 0_u8..8);
+    (order, (revision(), revision()), (revision(), revision())).prop_map(
+        |((limit, sort_order, sort_target, only), modified, created)| Look {
+            limit,
+            sort_order,
+            sort_target,
+            keys_only: only < 3,
+            count_only: only == 7,
+            modified,
+            created,
+        },
+    )
+}
+
+/// Random keys and ends of ranges.
+pub(crate) fn keys() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     (b'a'..b'g', prop_oneof![3 => Just(0_u8), 1 => Just(1), 3 => b'a'..b'h']).prop_map(
         |(key, end)| match end {
             0 => (vec![key], Vec::new()),
@@ -178,9 +229,9 @@ fn compare() -> impl Strategy<Value = PlannedCompare> {
 pub(crate) fn plans(most: usize) -> impl Strategy<Value = Vec<Plan>> {
     let op = prop_oneof![
         4 => put(),
-        2 => keys().prop_map(|keys| Plan::Delete { keys }),
-        1 => (keys(), prop_oneof![4 => Just(0_i64), 1 => 1_i64..40])
-            .prop_map(|(keys, revision)| Plan::Range { keys, revision }),
+        2 => (keys(), any::<bool>()).prop_map(|(keys, prev_kv)| Plan::Delete { keys, prev_kv }),
+        1 => (keys(), prop_oneof![4 => -2_i64..1, 1 => 1_i64..40], looks())
+            .prop_map(|(keys, revision, look)| Plan::Range { keys, revision, look }),
     ];
     let op =
         op.prop_recursive(3, 12, 4, |inner| {
@@ -209,22 +260,22 @@ impl Plan {
         }
     }
 
-    fn body(&self) -> Body<'_> {
+    /// Returns the request.
+    pub(crate) fn body(&self) -> Body<'_> {
         match self {
             Self::Put { key, value, lease, ignore_value, ignore_lease } => Body::Put(Put {
                 key,
                 value,
                 lease: *lease,
-                prev_kv: false,
+                // By the value, since nothing else depends on it.
+                prev_kv: value.len() != 1,
                 ignore_value: *ignore_value,
                 ignore_lease: *ignore_lease,
             }),
-            Self::Delete { keys: (key, range_end) } => {
-                Body::DeleteRange(DeleteRange { key, range_end, prev_kv: false })
+            Self::Delete { keys: (key, range_end), prev_kv } => {
+                Body::DeleteRange(DeleteRange { key, range_end, prev_kv: *prev_kv })
             }
-            Self::Range { keys: (key, range_end), revision } => {
-                Body::Range(Range { key, range_end, revision: *revision, ..Range::default() })
-            }
+            Self::Range { keys, revision, look } => Body::Range(look.range(keys, *revision)),
             Self::Txn { compare, success, failure } => Body::Txn(Txn {
                 compare: compare.iter().map(PlannedCompare::compare).collect(),
                 success: success.iter().map(Self::op).collect(),
@@ -342,7 +393,7 @@ impl Naive {
         done
     }
 
-    fn matching(&self, keys: &(Vec<u8>, Vec<u8>)) -> Vec<Vec<u8>> {
+    pub(crate) fn matching(&self, keys: &(Vec<u8>, Vec<u8>)) -> Vec<Vec<u8>> {
         let (key, end) = keys;
         let all = self.live.keys().cloned();
         match end.as_slice() {
@@ -352,14 +403,23 @@ impl Naive {
         }
     }
 
-    fn list<'p>(plan: &'p Plan, before: &Self) -> &'p [Plan] {
+    /// Returns the operations that a plan chooses.
+    pub(crate) fn list<'p>(plan: &'p Plan, before: &Self) -> &'p [Plan] {
         match plan {
             Plan::Txn { compare, success, failure } => {
-                let all = compare.iter().all(|compare| before.holds(compare));
-                if all { success } else { failure }
+                if before.chooses(compare) {
+                    success
+                } else {
+                    failure
+                }
             }
             other => std::slice::from_ref(other),
         }
+    }
+
+    /// Tells whether all conditions of a transaction hold.
+    pub(crate) fn chooses(&self, compare: &[PlannedCompare]) -> bool {
+        compare.iter().all(|compare| self.holds(compare))
     }
 
     fn holds(&self, planned: &PlannedCompare) -> bool {
@@ -439,7 +499,7 @@ impl Naive {
                     self.live.insert(key.clone(), new);
                     self.changed = true;
                 }
-                Plan::Delete { keys } => {
+                Plan::Delete { keys, .. } => {
                     for key in self.matching(keys) {
                         self.live.remove(&key);
                         self.changed = true;

@@ -29,6 +29,7 @@ impl Store {
         self.rows.take(&effect);
         let changes = effect.changes.iter().map(|change| Change {
             key: Cow::Owned(change.key.to_vec()),
+            before: change.before,
             put: change
                 .put
                 .as_ref()

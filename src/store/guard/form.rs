@@ -9,8 +9,8 @@
 //! 4. More than [`ITEMS_MAX`] items or messages deeper than [`DEPTH_MAX`], which the log could not
 //!    be read back with, are too many operations.
 //!
-//! Names that are empty and permissions that are not there are refused when the entry is applied,
-//! after the question whether the user may ask; as in etcd.
+//! Names that are empty, permissions that are not there and leases that would live too long are
+//! refused when the entry is applied, after the question whether the user may ask; as in etcd.
 //!
 //! Source: etcd `v3rpc/key.go`, 3.5.35, 3.6.16, 3.7.3; `adt.Interval.Compare`.
 
@@ -20,9 +20,6 @@ use std::mem;
 use crate::etcd::apply::Refusal;
 use crate::etcd::request::{Alarm, Body, DEPTH_MAX, DeleteRange, ITEMS_MAX, Op, Put, Range, Txn};
 use crate::store::error::Error;
-
-/// Longest time to live of a lease, in seconds.
-const LEASE_TTL_MAX_S: i64 = 9_000_000_000;
 
 /// Checks the form of a request.
 ///
@@ -38,9 +35,6 @@ pub fn check_form(body: &Body<'_>, max_txn_ops: usize) -> Result<(), Error> {
             Changes::of(&txn.success)?;
             Changes::of(&txn.failure)?;
             Ok(())
-        }
-        Body::LeaseGrant(grant) if grant.ttl_s > LEASE_TTL_MAX_S => {
-            Err(Refusal::LeaseTtlTooLarge.into())
         }
         Body::Alarm(alarm) => check_alarm(alarm),
         _ => Ok(()),

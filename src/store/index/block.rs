@@ -1,23 +1,27 @@
 //! Keys in order with a few numbers each, packed: what leaves and inner nodes are made of.
 //!
-//! What all keys begin with is there once. The eight bytes after that are a number, `heads`, big
+//! What all keys begin with is there once. The eight bytes after that are a number, the head, big
 //! end first and filled up with zeros, so that a search compares numbers; the rest of the key, its
 //! tail, is needed where heads are equal.
 //!
-//! **Shape** of `rows`: a row of packed little-endian fields for each key, each field as wide as
-//! the widest value in this block needs (0 to 8 bytes), then 8 bytes so that a field can be read
-//! as 8 bytes anywhere. A put that fits changes its row where it is.
+//! **Shape**, all in one allocation, so that to find a key few places of memory are looked at:
 //!
-//! **Shape** of `text`: the prefix, then the tails.
+//! | bytes | meaning |
+//! |---|---|
+//! | a row for each key | packed little-endian fields, each as wide as the widest value in this block needs (0 to 8 bytes); a put that fits changes its row where it is |
+//! | 8 | zeros, so that any field can be read as 8 bytes |
+//! | the rest | text: the prefix, then the tails |
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 /// Bytes of a key that are in its head.
-const HEAD: usize = 8;
+const HEAD_BYTES: usize = 8;
 const PAD: usize = 8;
 /// Number of fields.
-const FIELDS: usize = 8;
+const FIELDS: usize = 9;
+/// Of these ours.
+const OWN: usize = 3;
 /// Rows that a block may grow by before it must move.
 const SPARE: usize = 6;
 
@@ -25,21 +29,24 @@ const SPARE: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field(u8);
 
-/// Where the key's tail ends in `text`.
-const END: Field = Field(0);
+/// The first bytes of the key after the prefix.
+const HEAD: Field = Field(0);
+/// Where the key's tail ends in the text.
+const END: Field = Field(1);
 /// How many bytes of the head are not there.
-const SHORT: Field = Field(1);
+const SHORT: Field = Field(2);
 
 impl Field {
     /// The fields that are for the user.
-    pub(super) const A: Self = Self(2);
-    pub(super) const B: Self = Self(3);
-    pub(super) const C: Self = Self(4);
-    pub(super) const D: Self = Self(5);
-    pub(super) const E: Self = Self(6);
-    pub(super) const F: Self = Self(7);
+    pub(super) const A: Self = Self(3);
+    pub(super) const B: Self = Self(4);
+    pub(super) const C: Self = Self(5);
+    pub(super) const D: Self = Self(6);
+    pub(super) const E: Self = Self(7);
+    pub(super) const F: Self = Self(8);
 
-    const ALL: [Self; FIELDS] = [END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
+    const ALL: [Self; FIELDS] =
+        [HEAD, END, SHORT, Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
     fn index(self) -> usize {
         usize::from(self.0)
@@ -47,14 +54,13 @@ impl Field {
 }
 
 /// The numbers of a key.
-pub(super) type Values = [u64; FIELDS - 2];
+pub(super) type Values = [u64; FIELDS - OWN];
 
 /// The keys and their numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
-    heads: Vec<u64>,
-    rows: Vec<u8>,
-    text: Vec<u8>,
+    bytes: Vec<u8>,
+    len: u32,
     prefix: u32,
     /// Where each field begins in a row; the last one is the length of a row.
     offsets: [u8; FIELDS + 1],
@@ -62,13 +68,7 @@ pub(super) struct Block {
 
 impl Default for Block {
     fn default() -> Self {
-        Self {
-            heads: Vec::new(),
-            rows: Vec::new(),
-            text: Vec::new(),
-            prefix: 0,
-            offsets: [0; FIELDS + 1],
-        }
+        Self { bytes: Vec::new(), len: 0, prefix: 0, offsets: [0; FIELDS + 1] }
     }
 }
 
@@ -112,15 +112,20 @@ struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
+    /// How many bytes of the head a suffix of this length does not fill.
+    fn missing(suffix_bytes: usize) -> u8 {
+        HEAD_BYTES.saturating_sub(suffix_bytes) as u8
+    }
+
     fn new(suffix: &'a [u8]) -> Self {
-        match suffix.split_first_chunk::<HEAD>() {
+        match suffix.split_first_chunk::<HEAD_BYTES>() {
             Some((head, tail)) => Self { head: u64::from_be_bytes(*head), short: 0, tail },
             None => {
-                let mut head = [0; HEAD];
+                let mut head = [0; HEAD_BYTES];
                 for (to, from) in head.iter_mut().zip(suffix) {
                     *to = *from;
                 }
-                let short = (HEAD - suffix.len()) as u8;
+                let short = Self::missing(suffix.len());
                 Self { head: u64::from_be_bytes(head), short, tail: &[] }
             }
         }
@@ -133,12 +138,21 @@ fn common(a: &[u8], b: &[u8]) -> usize {
 
 impl Block {
     pub(super) fn len(&self) -> usize {
-        self.heads.len()
+        self.len as usize
+    }
+
+    /// Where the text begins.
+    fn text_start(&self) -> usize {
+        self.len() * self.row_bytes() + PAD
+    }
+
+    fn text(&self) -> &[u8] {
+        self.bytes.get(self.text_start()..).unwrap_or_default()
     }
 
     /// Bytes of key text, what is shared counted once.
     pub(super) fn text_bytes(&self) -> usize {
-        self.text.len()
+        self.bytes.len().saturating_sub(self.text_start())
     }
 
     fn row_bytes(&self) -> usize {
@@ -165,7 +179,7 @@ impl Block {
     pub(super) fn value(&self, at: usize, field: Field) -> u64 {
         let (offset, width) = self.field(field);
         let start = at * self.row_bytes() + offset;
-        let word = self.rows.get(start..).and_then(|rest| rest.first_chunk::<8>());
+        let word = self.bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word) & mask(width))
     }
 
@@ -177,7 +191,7 @@ impl Block {
             return self.set(at, field, value);
         }
         let start = at * self.row_bytes() + offset;
-        let word = self.rows.get_mut(start..).and_then(|rest| rest.first_chunk_mut::<8>());
+        let word = self.bytes.get_mut(start..).and_then(|rest| rest.first_chunk_mut::<8>());
         if let Some(word) = word {
             let others = u64::from_le_bytes(*word) & !mask(width);
             *word = (others | value).to_le_bytes();
@@ -191,7 +205,7 @@ impl Block {
 
     /// Changes all numbers of a key.
     pub(super) fn set_values(&mut self, at: usize, values: Values) {
-        for (field, value) in Field::ALL.into_iter().skip(2).zip(values) {
+        for (field, value) in Field::ALL.into_iter().skip(OWN).zip(values) {
             self.set(at, field, value);
         }
     }
@@ -201,77 +215,100 @@ impl Block {
         if let Some(old) = widths.get_mut(field.index()) {
             *old = width;
         }
-        let mut new = Self { offsets: offsets_of(widths), ..Self::default() };
-        new.rows = vec![0; self.len() * new.row_bytes() + PAD];
+        let offsets = offsets_of(widths);
+        let mut new = Self { bytes: Vec::new(), offsets, ..*self };
+        new.bytes = Vec::with_capacity(new.text_start() + self.text_bytes());
+        new.bytes.resize(new.text_start(), 0);
         for at in 0..self.len() {
             for field in Field::ALL {
                 new.set(at, field, self.value(at, field));
             }
         }
-        self.rows = new.rows;
-        self.offsets = new.offsets;
+        new.bytes.extend_from_slice(self.text());
+        *self = new;
     }
 
     fn prefix(&self) -> &[u8] {
-        self.text.get(..self.prefix as usize).unwrap_or_default()
+        self.text().get(..self.prefix as usize).unwrap_or_default()
     }
 
-    /// Where the tail of a key lies.
-    fn tail(&self, at: usize) -> Range<usize> {
-        let start = match at.checked_sub(1) {
+    /// Where the tail of a key begins.
+    fn tail_start(&self, at: usize) -> usize {
+        match at.checked_sub(1) {
             Some(before) => self.value(before, END) as usize,
             None => self.prefix as usize,
-        };
-        start..self.value(at, END) as usize
+        }
+    }
+
+    fn tail(&self, at: usize) -> &[u8] {
+        let tail = self.tail_start(at)..self.value(at, END) as usize;
+        self.text().get(tail).unwrap_or_default()
     }
 
     /// Puts a key into `key`.
     pub(super) fn read_key(&self, at: usize, key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(self.prefix());
-        let head = self.heads.get(at).copied().unwrap_or(0).to_be_bytes();
+        key.extend_from_slice(&self.value(at, HEAD).to_be_bytes());
         let short = self.value(at, SHORT) as usize;
-        key.extend_from_slice(&head);
         if short > 0 {
             key.truncate(key.len() - short);
         } else {
-            key.extend_from_slice(self.text.get(self.tail(at)).unwrap_or_default());
+            key.extend_from_slice(self.tail(at));
         }
     }
 
+    /// Tells whether a key is the one at a place.
+    pub(super) fn is(&self, at: usize, key: &[u8]) -> bool {
+        let Some((start, suffix)) = key.split_at_checked(self.prefix as usize) else {
+            return false;
+        };
+        // The beginning differs least.
+        self.compare(at, &Cut::new(suffix)).is_eq() && start == self.prefix()
+    }
+
     fn compare(&self, at: usize, cut: &Cut<'_>) -> Ordering {
-        let head = self.heads.get(at).copied().unwrap_or(0);
-        head.cmp(&cut.head)
+        (self.value(at, HEAD).cmp(&cut.head))
             .then_with(|| u64::from(cut.short).cmp(&self.value(at, SHORT)))
-            .then_with(|| self.text.get(self.tail(at)).unwrap_or_default().cmp(cut.tail))
+            .then_with(|| self.tail(at).cmp(cut.tail))
+    }
+
+    /// Finds the first of the places `low..high` whose head is not `before` what is looked for.
+    fn partition(&self, low: usize, high: usize, before: impl Fn(u64) -> bool) -> usize {
+        let [mut low, mut left] = [low, high.saturating_sub(low)];
+        while left > 0 {
+            let half = left / 2;
+            let is_before = before(self.value(low + half, HEAD));
+            low += if is_before { half + 1 } else { 0 };
+            left = if is_before { left - half - 1 } else { half };
+        }
+        low
     }
 
     /// Finds a key among those from place `from` on, or where it would be.
     pub(super) fn search(&self, from: usize, key: &[u8]) -> Result<usize, usize> {
+        let len = self.len();
         let prefix = self.prefix();
         let (start, suffix) = key.split_at_checked(prefix.len()).unwrap_or((key, &[]));
         match start.cmp(prefix) {
             Ordering::Less => return Err(from),
-            Ordering::Greater => return Err(self.len()),
+            Ordering::Greater => return Err(len),
             Ordering::Equal => {}
         }
         let cut = Cut::new(suffix);
-        let heads = self.heads.get(from..).unwrap_or_default();
-        let mut low = from + heads.partition_point(|head| *head < cut.head);
-        // Mostly there is one with this head, or none.
-        match self.heads.get(low..).unwrap_or_default() {
-            [first, ..] if *first != cut.head => return Err(low),
-            [] => return Err(low),
-            [_] => {}
-            [_, second, ..] if *second != cut.head => {}
-            [_, rest @ ..] => {
-                let mut high = low + 1 + rest.partition_point(|head| *head == cut.head);
-                while high - low > 1 {
-                    let middle = low + (high - low) / 2;
-                    match self.compare(middle, &cut) {
-                        Ordering::Greater => high = middle,
-                        Ordering::Less | Ordering::Equal => low = middle,
-                    }
+        let mut low = self.partition(from, len, |head| head < cut.head);
+        let has_head = |at: usize| at < len && self.value(at, HEAD) == cut.head;
+        if !has_head(low) {
+            return Err(low);
+        }
+        // Mostly it is the only one.
+        if has_head(low + 1) {
+            let mut high = self.partition(low + 2, len, |head| head == cut.head);
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                match self.compare(middle, &cut) {
+                    Ordering::Greater => high = middle,
+                    Ordering::Less | Ordering::Equal => low = middle,
                 }
             }
         }
@@ -284,46 +321,61 @@ impl Block {
 
     /// Puts a key with its numbers in front of the one at `at`.
     pub(super) fn insert(&mut self, at: usize, key: &[u8], values: Values) {
-        if self.len() == 0 {
-            let spare = std::mem::take(&mut self.heads);
-            *self = Self { heads: spare, ..Self::default() };
-            self.text = key.to_vec();
-            self.prefix = key.len() as u32;
-            self.rows = vec![0; PAD];
+        if self.len == 0 {
+            *self = Self { prefix: key.len() as u32, ..Self::default() };
+            self.bytes = [&[0; PAD], key].concat();
         }
         let shared = common(self.prefix(), key);
         if shared < self.prefix as usize {
-            *self = Self::gather(&[(self, 0..self.len())], shared, SPARE);
+            *self = Self::gather(&[(self, 0..self.len())], shared);
         }
         let cut = Cut::new(key.get(self.prefix as usize..).unwrap_or_default());
-        if self.heads.len() == self.heads.capacity() {
-            self.heads.reserve_exact(SPARE);
-        }
-        self.heads.insert(at.min(self.heads.len()), cut.head);
-        let start = match at.checked_sub(1) {
-            Some(before) => self.value(before, END) as usize,
-            None => self.prefix as usize,
-        };
-        open(&mut self.text, start, cut.tail.len());
-        if let Some(place) = self.text.get_mut(start..start + cut.tail.len()) {
-            place.copy_from_slice(cut.tail);
+        let at = at.min(self.len());
+        let start = self.tail_start(at);
+        let grown = cut.tail.len() as u64;
+        let longest = self.text_bytes() as u64 + grown;
+        if longest > mask(self.field(END).1) {
+            self.widen(END, width_of(longest));
         }
         let row_bytes = self.row_bytes();
-        open(&mut self.rows, at * row_bytes, row_bytes);
-        // The row holds anything yet, which each field replaces.
-        let grown = cut.tail.len() as u64;
-        if grown > 0 {
-            let longest = self.text.len() as u64;
-            if longest > mask(self.field(END).1) {
-                self.widen(END, width_of(longest));
-            }
-            for after in at + 1..self.len() {
-                self.set(after, END, self.value(after, END) + grown);
-            }
+        let more = row_bytes + cut.tail.len();
+        if self.bytes.capacity() - self.bytes.len() < more {
+            self.bytes.reserve_exact(more * SPARE);
         }
+        let text = self.text_start() + start;
+        open(&mut self.bytes, text, cut.tail.len());
+        if let Some(place) = self.bytes.get_mut(text..text + cut.tail.len()) {
+            place.copy_from_slice(cut.tail);
+        }
+        // The row holds anything yet, which each field replaces.
+        open(&mut self.bytes, at * row_bytes, row_bytes);
+        self.len += 1;
+        self.shift_ends(at + 1, grown);
+        self.set(at, HEAD, cut.head);
         self.set(at, END, start as u64 + grown);
         self.set(at, SHORT, cut.short.into());
         self.set_values(at, values);
+    }
+
+    /// Adds to the ends of tails from a place on.
+    fn shift_ends(&mut self, from: usize, by: u64) {
+        if by == 0 {
+            return;
+        }
+        let (offset, width) = self.field(END);
+        if width != 2 {
+            for at in from..self.len() {
+                self.set(at, END, self.value(at, END).wrapping_add(by));
+            }
+            return;
+        }
+        let row_bytes = self.row_bytes();
+        let rows = self.bytes.get_mut(from * row_bytes..self.len as usize * row_bytes);
+        for row in rows.unwrap_or_default().chunks_exact_mut(row_bytes) {
+            if let Some(end) = row.get_mut(offset..).and_then(|row| row.first_chunk_mut::<2>()) {
+                *end = u16::from_le_bytes(*end).wrapping_add(by as u16).to_le_bytes();
+            }
+        }
     }
 
     /// Drops a key.
@@ -331,23 +383,19 @@ impl Block {
         if at >= self.len() {
             return;
         }
-        let tail = self.tail(at);
-        let shrunk = tail.len() as u64;
-        if shrunk > 0 {
-            for after in at + 1..self.len() {
-                self.set(after, END, self.value(after, END) - shrunk);
-            }
-        }
-        self.text.drain(tail);
-        self.heads.remove(at);
+        let tail = self.tail(at).len();
+        let text = self.text_start() + self.tail_start(at);
+        self.shift_ends(at + 1, (tail as u64).wrapping_neg());
+        self.bytes.drain(text..text + tail);
         let row_bytes = self.row_bytes();
-        self.rows.drain(at * row_bytes..(at + 1) * row_bytes);
+        self.bytes.drain(at * row_bytes..(at + 1) * row_bytes);
+        self.len -= 1;
     }
 
     /// Reads all numbers of a key.
     pub(super) fn values(&self, at: usize) -> Values {
-        let mut values = [0; FIELDS - 2];
-        for (value, field) in values.iter_mut().zip(Field::ALL.into_iter().skip(2)) {
+        let mut values = [0; FIELDS - OWN];
+        for (value, field) in values.iter_mut().zip(Field::ALL.into_iter().skip(OWN)) {
             *value = self.value(at, field);
         }
         values
@@ -355,73 +403,75 @@ impl Block {
 
     /// Makes a block of parts of others, as small as can be, with a prefix of at most
     /// `prefix_max` bytes.
-    pub(super) fn gather(parts: &[(&Self, Range<usize>)], prefix_max: usize, spare: usize) -> Self {
+    pub(super) fn gather(parts: &[(&Self, Range<usize>)], prefix_max: usize) -> Self {
         let keys =
             || parts.iter().flat_map(|(block, part)| part.clone().map(move |at| (*block, at)));
         let Some((block, at)) = keys().next() else { return Self::default() };
         let mut first = Vec::new();
         block.read_key(at, &mut first);
-        let mut key = Vec::with_capacity(first.len() + HEAD);
-        let mut prefix = prefix_max.min(first.len());
-        let mut text = 0;
+        first.truncate(prefix_max);
+        let mut key = Vec::new();
+        let [mut len, mut text] = [0, 0];
         let mut widths = [0; FIELDS];
         for (block, at) in keys() {
             block.read_key(at, &mut key);
-            prefix = common(first.get(..prefix).unwrap_or_default(), &key);
+            first.truncate(common(&first, &key));
+            len += 1;
             text += key.len();
-            let fields = widths.iter_mut().zip(Field::ALL).skip(2);
-            for (width, field) in fields {
+            for (width, field) in widths.iter_mut().zip(Field::ALL).skip(OWN) {
                 *width = width_of(block.value(at, field)).max(*width);
             }
         }
-        let count = keys().count();
-        let shared = prefix + HEAD;
-        let text = (text + prefix).saturating_sub(count * shared) + prefix;
-        let mut gathered = Self {
-            heads: Vec::with_capacity(count + spare),
-            rows: Vec::new(),
-            text: Vec::with_capacity(text),
-            prefix: prefix as u32,
-            offsets: [0; FIELDS + 1],
-        };
-        gathered.text.extend_from_slice(first.get(..prefix).unwrap_or_default());
-        let mut ends = Vec::with_capacity(count);
+        let prefix = first.len();
+        // Where all keys are long enough this is exact.
+        let text = (text + prefix).saturating_sub(len * (prefix + HEAD_BYTES)).max(prefix);
+        let mut short = 0;
         for (block, at) in keys() {
+            let key_bytes = block.key_bytes(at);
+            short = Cut::missing(key_bytes - prefix).max(short);
+        }
+        let [head_width, end_width, short_width, ..] = &mut widths;
+        *head_width = HEAD_BYTES as u8;
+        *end_width = width_of((text + len * HEAD_BYTES) as u64);
+        *short_width = width_of(short.into());
+        let mut gathered = Self {
+            bytes: Vec::new(),
+            len: len as u32,
+            prefix: prefix as u32,
+            offsets: offsets_of(widths),
+        };
+        let rows = gathered.text_start();
+        gathered.bytes = Vec::with_capacity(rows + text);
+        gathered.bytes.resize(rows, 0);
+        gathered.bytes.extend_from_slice(&first);
+        for (to, (block, at)) in keys().enumerate() {
             block.read_key(at, &mut key);
             let cut = Cut::new(key.get(prefix..).unwrap_or_default());
-            gathered.heads.push(cut.head);
-            gathered.text.extend_from_slice(cut.tail);
-            ends.push((gathered.text.len() as u64, u64::from(cut.short)));
-            let [_, short, ..] = &mut widths;
-            *short = width_of(cut.short.into()).max(*short);
-        }
-        let [end, ..] = &mut widths;
-        *end = width_of(gathered.text.len() as u64);
-        gathered.offsets = offsets_of(widths);
-        let row_bytes = gathered.row_bytes();
-        gathered.rows = Vec::with_capacity((count + spare) * row_bytes + PAD);
-        gathered.rows.resize(count * row_bytes + PAD, 0);
-        for (to, ((block, at), (end, short))) in keys().zip(ends).enumerate() {
-            gathered.set(to, END, end);
-            gathered.set(to, SHORT, short);
-            for field in Field::ALL.into_iter().skip(2) {
+            gathered.bytes.extend_from_slice(cut.tail);
+            let end = gathered.bytes.len() - rows;
+            gathered.set(to, HEAD, cut.head);
+            gathered.set(to, END, end as u64);
+            gathered.set(to, SHORT, cut.short.into());
+            for field in Field::ALL.into_iter().skip(OWN) {
                 gathered.set(to, field, block.value(at, field));
             }
         }
         gathered
     }
 
+    fn key_bytes(&self, at: usize) -> usize {
+        let head = HEAD_BYTES - self.value(at, SHORT) as usize;
+        self.prefix as usize + head + self.tail(at).len()
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
-        self.heads.capacity() * 8 + self.rows.capacity() + self.text.capacity()
+        self.bytes.capacity()
     }
 }
 
 /// Makes room for `more` bytes at a place.
 fn open(bytes: &mut Vec<u8>, at: usize, more: usize) {
     let old = bytes.len();
-    if bytes.capacity() - old < more {
-        bytes.reserve_exact(more * SPARE);
-    }
     bytes.resize(old + more, 0);
     bytes.copy_within(at.min(old)..old, at.min(old) + more);
 }

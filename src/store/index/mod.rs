@@ -9,14 +9,16 @@
 //! compaction keeps.
 
 mod block;
+mod leaf;
 mod past;
 mod queue;
 mod tree;
 
 use std::ops::ControlFlow;
 
+use leaf::Newest;
 use past::{Next, Past};
-use tree::{Newest, Tree};
+use tree::Tree;
 
 use crate::etcd::apply::Latest;
 use crate::etcd::request::Span;

@@ -25,11 +25,6 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Copy> Queue<T> {
-    /// Number of the first thing in the queue, or of the next one pushed.
-    pub(super) fn first_number(&self) -> u64 {
-        self.first
-    }
-
     /// Number of the next thing pushed.
     pub(super) fn next_number(&self) -> u64 {
         self.first + self.len as u64
@@ -112,7 +107,7 @@ mod tests {
         for taken in 0..5_000_u64 {
             assert_eq!(queue.front(), Some(&(taken * 2)));
             queue.pop();
-            assert_eq!(queue.first_number(), taken + 1);
+            assert_eq!(queue.first, taken + 1);
             assert_eq!(queue.get(taken), None);
             let last = (taken < 4_999).then_some(&9_998);
             assert_eq!(queue.get(4_999), last);
@@ -121,7 +116,7 @@ mod tests {
             assert_eq!(queue.find(|thing| *thing < 2 * wanted - 1), wanted);
         }
         queue.pop();
-        assert_eq!((queue.first_number(), queue.next_number()), (5_000, 5_000));
+        assert_eq!((queue.first, queue.next_number()), (5_000, 5_000));
         assert!(queue.memory_bytes() < 1_000);
         queue.push(7);
         assert_eq!((queue.get(5_000), queue.get(5_001)), (Some(&7), None));

@@ -271,3 +271,182 @@ proptest! {
         both.check_dead();
     }
 }
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+
+    fn bytes(&mut self, len: u64, letters: u64) -> Vec<u8> {
+        (0..len).map(|_| u8::try_from(self.throw(letters)).unwrap()).collect()
+    }
+
+    /// Keys of all kinds: like those of Kubernetes, binary, nested in one another, and long.
+    fn key(&mut self) -> Vec<u8> {
+        let number = self.throw(300);
+        match self.throw(10) {
+            0..4 => {
+                let name = self.throw(40);
+                format!("/registry/pods/team-{}/app-7d9c8b-{name:03}", number % 7).into_bytes()
+            }
+            4 => {
+                let len = self.throw(12);
+                self.bytes(len, 3)
+            }
+            5 => {
+                let len = self.throw(10);
+                self.bytes(len, 256)
+            }
+            6 => vec![0; usize::try_from(number).unwrap()],
+            7 => [&b"/registry/pods/"[..], &vec![b'x'; usize::try_from(number).unwrap()]].concat(),
+            8 => {
+                let len = self.throw(5_001);
+                let mut key = vec![b'l'; usize::try_from(len).unwrap()];
+                key.extend(number.to_be_bytes());
+                key.truncate(5_000);
+                key
+            }
+            _ => number.to_be_bytes().to_vec(),
+        }
+    }
+}
+
+/// Grows and shrinks, compacts in small steps while it does, and holds every reading against the
+/// model. The tree gets three levels.
+#[test]
+fn leaves_split_and_merge() {
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut both = Both::default();
+    for phase in 0..4_u64 {
+        for turn in 0..3_000 {
+            let is_new_main = dice.throw(3) > 0;
+            if phase % 2 == 0 {
+                let key = dice.key();
+                both.put(&key, is_new_main, 0);
+            } else {
+                let some = dice.key();
+                let near =
+                    both.model.keys.range(some..).find(|(_, r)| r.last().unwrap().latest.is_some());
+                if let Some((key, _)) = near {
+                    let key = key.clone();
+                    both.delete(&key, is_new_main);
+                }
+            }
+            if turn % 1_000 == 999 {
+                both.take_dead(both.now.main - 50, 700);
+                both.index.tree.check();
+            }
+        }
+        while both.take_dead(both.now.main - 20, 1_500) == 1_500 {}
+        both.index.tree.check();
+        // What was given out and is no key's newest record may be forgotten here as well.
+        for records in both.model.keys.values_mut() {
+            let last = records.len() - 1;
+            let mut at = 0;
+            records.retain(|record| {
+                at += 1;
+                !record.is_given || at - 1 == last && record.latest.is_some()
+            });
+        }
+        both.model.keys.retain(|_, records| !records.is_empty());
+        let live = both.index.count(Span::From(b""));
+        assert_eq!(live > 1_000, phase % 2 == 0, "{live} keys");
+        both.check_span(Span::From(b""));
+        both.check_span_before(Span::From(b""), Revision::new(both.now.main - 10, 0));
+        for _ in 0..40 {
+            let [a, b] = [dice.key(), dice.key()];
+            both.check_span(Span::Range(&a, &b));
+            both.check_span(Span::From(&a));
+            let back = i64::try_from(dice.throw(20)).unwrap();
+            let bound = Revision::new(both.now.main - back, 0);
+            both.check_span_before(Span::Range(&a, &b), bound);
+            both.check_span_before(Span::Key(&a), bound);
+            assert_eq!(both.index.latest(&a), both.model.latest(&a));
+            assert_eq!(both.index.before(&a, bound), both.model.before(&a, bound));
+        }
+    }
+    // Nothing is left when all is deleted.
+    let keys: Vec<Vec<u8>> = both.model.keys.keys().cloned().collect();
+    for key in keys {
+        both.delete(&key, true);
+    }
+    while both.index.take_dead(both.now.main + 1, 100).len() == 100 {}
+    both.index.tree.check();
+    assert_eq!(both.index.count(Span::From(b"")), 0);
+    let left = both.index.memory_bytes();
+    assert!(left < 2 << 20, "{left} bytes for no key");
+}
+
+#[test]
+fn many_keys_are_small_and_found() {
+    let mut dice = Dice(88_172_645_463_325_252);
+    let mut index = Index::default();
+    let mut expected = BTreeMap::new();
+    for main in 2..200_002 {
+        let key = dice.bytes(16, 256);
+        let modified = Revision::new(main, 0);
+        let latest = Latest { create_revision: main, modified, version: 1, lease: main % 3 };
+        index.put(&key, latest);
+        expected.insert(key, latest);
+    }
+    index.tree.check();
+    assert_eq!(index.count(Span::From(b"")), 200_000);
+    let mut seen = expected.iter();
+    index.each_latest(Span::From(b""), &mut |key, latest| {
+        assert_eq!(seen.next().map(|(key, latest)| (key.as_slice(), latest)), Some((key, latest)));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(seen.next(), None);
+    for (place, key) in (0_u64..).zip(expected.keys()) {
+        if place % 7 > 0 {
+            continue;
+        }
+        assert_eq!(index.latest(key).as_ref(), expected.get(key));
+        assert_eq!(index.count(Span::Range(b"", key)), place);
+    }
+    let each = index.memory_bytes() / 200_000;
+    assert!(each < 16 + 40, "{each} bytes a key of 16");
+}
+
+/// A key that is written all the time is read in the past without walking over all its records.
+#[test]
+fn a_hot_key_is_read_in_the_past() {
+    let mut index = Index::default();
+    for main in 2..100_002 {
+        let modified = Revision::new(main, 0);
+        index.put(b"hot", Latest { create_revision: 2, modified, version: main - 1, lease: 0 });
+    }
+    let read = |index: &Index, main| index.before(b"hot", Revision::new(main, 0));
+    for main in 3..100_002 {
+        let at = read(&index, main).unwrap();
+        assert_eq!((at.modified.main, at.latest), (main - 1, None));
+    }
+    assert_eq!(index.take_dead(50_000, 1 << 20).len(), 49_998);
+    assert_eq!(read(&index, 50_000), None);
+    for main in 50_001..100_002 {
+        assert_eq!(read(&index, main).unwrap().modified.main, main - 1);
+    }
+    assert_eq!(read(&index, 100_002).unwrap().latest.unwrap().version, 100_000);
+}
+
+/// What etcd's restore with a higher revision leaves behind: a record without anything, whose key
+/// reads as the empty one.
+#[test]
+fn a_record_of_nothing_is_kept_as_it_is() {
+    let mut index = Index::default();
+    let modified = Revision::new(1_000_000_000, 0);
+    index.put(b"", Latest { modified, ..Latest::default() });
+    assert_eq!(index.latest(b"").unwrap().modified, modified);
+    assert_eq!(index.count(Span::From(b"")), 1);
+    assert!(index.take_dead(i64::MAX, 9).is_empty());
+    // Numbers that no etcd writes.
+    let odd = Latest { create_revision: -1, modified, version: i64::MIN, lease: -7 };
+    index.put(b"odd", odd);
+    assert_eq!(index.latest(b"odd"), Some(odd));
+}

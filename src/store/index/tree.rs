@@ -11,95 +11,22 @@
 
 use std::ops::ControlFlow;
 
-use super::block::{Block, Field, Values};
-use crate::etcd::apply::Latest;
+use super::block::{Block, Field};
+use super::leaf::{Leaf, Newest, Wanted};
 use crate::etcd::request::Span;
 use crate::etcd::revision::Revision;
 
-/// Keys of a leaf, or children of an inner node, at most.
+/// Children of an inner node at most.
 const WIDE: usize = 64;
 /// Below this a node is merged, if the two together do not get wider than `MERGED`.
 const NARROW: usize = WIDE / 4;
 const MERGED: usize = WIDE / 4 * 3;
-/// Bytes of key text from which a leaf is split earlier, so that no insertion moves much.
-const TEXT_BYTES: usize = 16 << 10;
 
 const NO_LEAF: u32 = u32::MAX;
 
-// Of a leaf.
-const MAIN: Field = Field::A;
-const SUB: Field = Field::B;
-const CREATED: Field = Field::C;
-const VERSION: Field = Field::D;
-const LEASE: Field = Field::E;
-const IS_DEAD: Field = Field::F;
-
-// Of an inner node.
 const CHILD: Field = Field::A;
 const LIVE: Field = Field::B;
 const NEWEST: Field = Field::C;
-
-/// The newest record of a key; of a tombstone only the revision is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Newest {
-    pub(super) latest: Latest,
-    pub(super) is_dead: bool,
-}
-
-impl Newest {
-    fn values(self) -> Values {
-        let latest = self.latest;
-        [
-            latest.modified.main.cast_unsigned(),
-            latest.modified.sub.cast_unsigned(),
-            latest.create_revision.cast_unsigned(),
-            latest.version.cast_unsigned(),
-            latest.lease.cast_unsigned(),
-            self.is_dead.into(),
-        ]
-    }
-}
-
-#[derive(Debug)]
-struct Leaf {
-    block: Block,
-    next: u32,
-}
-
-impl Leaf {
-    fn modified(&self, at: usize) -> Revision {
-        let number = |field| self.block.value(at, field).cast_signed();
-        Revision::new(number(MAIN), number(SUB))
-    }
-
-    fn is_dead(&self, at: usize) -> bool {
-        self.block.value(at, IS_DEAD) != 0
-    }
-
-    fn newest(&self, at: usize) -> Newest {
-        let number = |field| self.block.value(at, field).cast_signed();
-        let latest = Latest {
-            create_revision: number(CREATED),
-            modified: self.modified(at),
-            version: number(VERSION),
-            lease: number(LEASE),
-        };
-        Newest { latest, is_dead: self.is_dead(at) }
-    }
-
-    /// Counts the live keys in front of a place.
-    fn live(&self, end: usize) -> u64 {
-        if !self.block.has(IS_DEAD) {
-            return end.min(self.block.len()) as u64;
-        }
-        (0..end.min(self.block.len())).map(|at| u64::from(!self.is_dead(at))).sum()
-    }
-
-    fn is_wide(&self) -> bool {
-        let len = self.block.len();
-        len > WIDE || len > 3 && self.block.text_bytes() > TEXT_BYTES
-    }
-}
 
 /// Nodes by number.
 #[derive(Debug)]
@@ -168,7 +95,7 @@ pub(super) struct Tree {
 impl Default for Tree {
     fn default() -> Self {
         let mut leaves = Nodes::new();
-        let root = leaves.add(Leaf { block: Block::default(), next: NO_LEAF });
+        let root = leaves.add(Leaf::new(NO_LEAF));
         Self {
             leaves,
             inner: Nodes::new(),
@@ -212,7 +139,7 @@ impl Tree {
     /// Finds the newest record of a key, tombstone or not.
     pub(super) fn get(&self, key: &[u8]) -> Option<Newest> {
         let leaf = self.leaves.get(self.leaf_of(key))?;
-        Some(leaf.newest(leaf.block.search(0, key).ok()?))
+        Some(leaf.newest(leaf.find(Wanted::new(key))?))
     }
 
     /// Notes the newest record of a key.
@@ -221,12 +148,13 @@ impl Tree {
         let number = self.descend(key, &mut path);
         let mut noted = Noted { before: None, leaf: number };
         let Some(leaf) = self.leaves.get_mut(number) else { return noted };
-        match leaf.block.search(0, key) {
-            Ok(at) => {
+        let wanted = Wanted::new(key);
+        match leaf.find(wanted) {
+            Some(at) => {
                 noted.before = Some(leaf.newest(at));
-                leaf.block.set_values(at, newest.values());
+                leaf.set(at, newest);
             }
-            Err(at) => leaf.block.insert(at, key, newest.values()),
+            None => leaf.insert(wanted, newest),
         }
         let is_wide = leaf.is_wide();
         let was_live = noted.before.is_some_and(|before| !before.is_dead);
@@ -264,17 +192,14 @@ impl Tree {
     /// Splits a leaf, into which `key` came last, and what becomes too wide above it.
     fn split(&mut self, number: u32, key: &[u8], path: &mut Vec<(u32, usize)>, noted: &mut Noted) {
         let Some(leaf) = self.leaves.get_mut(number) else { return };
-        let len = leaf.block.len();
+        let len = leaf.len();
         // Keys that come in ascending order leave full leaves behind.
-        let is_last = leaf.block.search(0, key) == Ok(len - 1);
+        let is_last = leaf.place(0, key) == len - 1;
         let cut = if is_last { len - 1 } else { len / 2 };
-        let right = Block::gather(&[(&leaf.block, cut..len)], usize::MAX, 0);
-        let left = Block::gather(&[(&leaf.block, 0..cut)], usize::MAX, 0);
+        let right = leaf.split(cut);
         let [mut last, mut first] = [Vec::new(), Vec::new()];
-        left.read_key(cut - 1, &mut last);
+        leaf.read_key(cut - 1, &mut last);
         right.read_key(0, &mut first);
-        leaf.block = left;
-        let right = Leaf { block: right, next: leaf.next };
         let live = right.live(usize::MAX);
         let new = self.leaves.add(right);
         if let Some(leaf) = self.leaves.get_mut(number) {
@@ -291,8 +216,8 @@ impl Tree {
     /// Tells where the tombstones of a leaf are, from a place on.
     fn tell_moved(&mut self, number: u32, from: usize) {
         let Some(leaf) = self.leaves.get(number) else { return };
-        if leaf.block.has(IS_DEAD) {
-            let dead = (from..leaf.block.len()).filter(|at| leaf.is_dead(*at));
+        if leaf.has_dead() {
+            let dead = (from..leaf.len()).filter(|at| leaf.is_dead(*at));
             self.moved.extend(dead.map(|at| (leaf.modified(at), number)));
         }
     }
@@ -319,10 +244,10 @@ impl Tree {
             return;
         }
         let cut = if at + 2 == len { len - 1 } else { len / 2 };
-        let new = Block::gather(&[(node, cut..len)], usize::MAX, 0);
+        let new = Block::gather(&[(node, cut..len)], usize::MAX);
         let mut between = Vec::new();
         node.read_key(cut, &mut between);
-        *node = Block::gather(&[(node, 0..cut)], usize::MAX, 0);
+        *node = Block::gather(&[(node, 0..cut)], usize::MAX);
         let live = (0..new.len()).map(|at| new.value(at, LIVE)).sum();
         let new = self.inner.add(new);
         self.add_child(path, number, new, &between, live);
@@ -331,13 +256,12 @@ impl Tree {
     /// Puts a new root above two nodes.
     fn grow(&mut self, left: u32, right: u32, between: &[u8], live: u64) {
         let newest = match self.height {
-            0 => [left, right].into_iter().filter_map(|leaf| self.leaves.get(leaf)).fold(
-                0,
-                |newest, leaf| {
-                    let mains = (0..leaf.block.len()).map(|at| leaf.block.value(at, MAIN));
-                    mains.fold(newest, u64::max)
-                },
-            ),
+            0 => [left, right]
+                .into_iter()
+                .filter_map(|leaf| self.leaves.get(leaf))
+                .fold(0, |newest, leaf| {
+                    (0..leaf.len()).map(|at| leaf.main(at)).fold(newest, u64::max)
+                }),
             _ => [left, right].into_iter().filter_map(|node| self.inner.get(node)).fold(
                 0,
                 |newest, node| {
@@ -356,16 +280,16 @@ impl Tree {
     /// Drops the key whose newest record is this tombstone from a leaf.
     pub(super) fn drop_dead(&mut self, number: u32, revision: Revision) {
         let Some(leaf) = self.leaves.get_mut(number) else { return };
-        let mut places = 0..leaf.block.len();
+        let mut places = 0..leaf.len();
         let found = places.find(|at| leaf.modified(*at) == revision && leaf.is_dead(*at));
         let Some(at) = found else { return };
-        if leaf.block.len() > NARROW || self.height == 0 {
-            leaf.block.remove(at);
+        if leaf.len() > NARROW || self.height == 0 {
+            leaf.remove(at);
             return;
         }
         let mut key = Vec::new();
-        leaf.block.read_key(at, &mut key);
-        leaf.block.remove(at);
+        leaf.read_key(at, &mut key);
+        leaf.remove(at);
         let mut path = std::mem::take(&mut self.path);
         self.descend(&key, &mut path);
         self.merge_leaf(&mut path);
@@ -381,18 +305,12 @@ impl Tree {
         else {
             return;
         };
-        let [a, b] = [&left_leaf.block, &right_leaf.block];
-        let fits = a.text_bytes() + b.text_bytes() <= TEXT_BYTES && a.len() + b.len() <= MERGED;
-        if !fits && a.len() > 0 && b.len() > 0 {
-            return;
-        }
-        let kept = a.len();
-        let block = Block::gather(&[(a, 0..a.len()), (b, 0..b.len())], usize::MAX, 0);
-        let next = right_leaf.next;
+        let Some(joined) = left_leaf.join(right_leaf) else { return };
+        let kept = left_leaf.len();
         if let Some(leaf) = self.leaves.get_mut(left) {
-            *leaf = Leaf { block, next };
+            *leaf = joined;
         }
-        self.leaves.take(right, Leaf { block: Block::default(), next: NO_LEAF });
+        self.leaves.take(right, Leaf::new(NO_LEAF));
         self.tell_moved(left, kept);
         self.drop_child(number, left_at, path);
     }
@@ -439,7 +357,7 @@ impl Tree {
         first.insert(0, &between, right_node.values(0));
         let parts =
             [(left_node, 0..left_node.len()), (&first, 0..1), (right_node, 1..right_node.len())];
-        let merged = Block::gather(&parts, usize::MAX, 0);
+        let merged = Block::gather(&parts, usize::MAX);
         if let Some(node) = self.inner.get_mut(left) {
             *node = merged;
         }
@@ -471,17 +389,18 @@ impl Tree {
             number = child(node, at);
         }
         let Some(leaf) = self.leaves.get(number) else { return rank };
-        let (Ok(at) | Err(at)) = leaf.block.search(0, key);
-        rank + leaf.live(at)
+        rank + leaf.live(leaf.place(0, key))
     }
 
     /// Counts the live keys of a span.
     pub(super) fn count(&self, span: Span<'_>) -> u64 {
         match span {
             Span::Key(key) => u64::from(self.get(key).is_some_and(|newest| !newest.is_dead)),
-            Span::Range(first, end) if end > first => self.rank(end) - self.rank(first),
+            Span::Range(first, end) if end > first => {
+                self.rank(end).saturating_sub(self.rank(first))
+            }
             Span::Range(..) => 0,
-            Span::From(first) => self.live - self.rank(first),
+            Span::From(first) => self.live.saturating_sub(self.rank(first)),
         }
     }
 
@@ -503,18 +422,12 @@ impl Tree {
         let mut number = self.leaf_of(first);
         let mut from = None;
         while let Some(leaf) = self.leaves.get(number) {
-            let start = from.unwrap_or_else(|| {
-                let (Ok(at) | Err(at)) = leaf.block.search(0, first);
-                at
-            });
+            let start = from.unwrap_or_else(|| leaf.place(0, first));
             from = Some(0);
-            let len = leaf.block.len();
-            let stop = end.map_or(len, |end| {
-                let (Ok(at) | Err(at)) = leaf.block.search(start.min(len), end);
-                at
-            });
+            let len = leaf.len();
+            let stop = end.map_or(len, |end| leaf.place(start.min(len), end));
             for at in start..stop {
-                leaf.block.read_key(at, &mut key);
+                leaf.read_key(at, &mut key);
                 visit(&key, leaf.newest(at))?;
             }
             if stop < len {
@@ -568,11 +481,8 @@ impl Tree {
         let [first, end] = ends;
         let Some(below) = height.checked_sub(1) else {
             let Some(leaf) = self.leaves.get(number) else { return 0 };
-            let place = |key| {
-                let (Ok(at) | Err(at)) = leaf.block.search(0, key);
-                at
-            };
-            let places = first.map_or(0, place)..end.map_or(leaf.block.len(), place);
+            let place = |key| leaf.place(0, key);
+            let places = first.map_or(0, place)..end.map_or(leaf.len(), place);
             return places
                 .map(|at| {
                     let modified = leaf.modified(at);
@@ -600,11 +510,69 @@ impl Tree {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let leaves = self.leaves.nodes.iter().map(|leaf| leaf.block.memory_bytes());
+        let leaves = self.leaves.nodes.iter().map(Leaf::memory_bytes);
         let inner = self.inner.nodes.iter().map(Block::memory_bytes);
         leaves.sum::<usize>()
             + inner.sum::<usize>()
             + self.leaves.nodes.capacity() * size_of::<Leaf>()
             + self.inner.nodes.capacity() * size_of::<Block>()
+    }
+}
+
+#[cfg(test)]
+impl Tree {
+    /// Fails where the tree is not as the module says.
+    pub(super) fn check(&self) {
+        let mut leaves = Vec::new();
+        let live = self.check_below(self.root, self.height, [None, None], &mut leaves);
+        assert_eq!(live, self.live);
+        let numbers: Vec<u32> = leaves.iter().copied().skip(1).chain([NO_LEAF]).collect();
+        let next: Vec<u32> =
+            leaves.iter().map(|leaf| self.leaves.get(*leaf).unwrap().next).collect();
+        assert_eq!(next, numbers);
+        assert_eq!(leaves.len() + self.leaves.free.len(), self.leaves.nodes.len());
+        assert!(self.moved.is_empty());
+    }
+
+    fn check_below(
+        &self,
+        number: u32,
+        height: usize,
+        [from, to]: [Option<Vec<u8>>; 2],
+        leaves: &mut Vec<u32>,
+    ) -> u64 {
+        let mut key = Vec::new();
+        let mut last: Option<Vec<u8>> = None;
+        if height == 0 {
+            let leaf = self.leaves.get(number).unwrap();
+            assert!(leaf.len() <= super::leaf::WIDE);
+            assert!(leaf.len() > 0 || self.height == 0, "an empty leaf");
+            for at in 0..leaf.len() {
+                leaf.read_key(at, &mut key);
+                assert!(from.as_ref().is_none_or(|from| key >= *from), "below its node");
+                assert!(to.as_ref().is_none_or(|to| key < *to), "above its node");
+                assert!(last.as_ref().is_none_or(|last| key > *last), "out of order");
+                assert_eq!(leaf.find(Wanted::new(&key)), Some(at));
+                last = Some(key.clone());
+            }
+            leaves.push(number);
+            return leaf.live(usize::MAX);
+        }
+        let node = self.inner.get(number).unwrap();
+        assert!((1..=WIDE).contains(&node.len()));
+        let mut sum = 0;
+        for at in 0..node.len() {
+            let edge = |at: usize| {
+                let mut key = Vec::new();
+                node.read_key(at, &mut key);
+                key
+            };
+            let from = if at == 0 { from.clone() } else { Some(edge(at)) };
+            let to = if at + 1 == node.len() { to.clone() } else { Some(edge(at + 1)) };
+            let live = self.check_below(child(node, at), height - 1, [from, to], leaves);
+            assert_eq!(live, node.value(at, LIVE));
+            sum += live;
+        }
+        sum
     }
 }

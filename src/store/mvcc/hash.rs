@@ -90,7 +90,8 @@ impl Mvcc {
         if revision > self.revision {
             return Err(Refusal::FutureRevision.into());
         }
-        let finished = self.compacting.finished_saved;
+        // A compaction at 0 has nothing to drop; one that was scheduled only would not count.
+        let finished = if accepted == 0 { 0 } else { self.compacting.finished_saved };
         let some = |revision: i64| Some(revision).filter(|revision| *revision >= 0);
         Ok(HashPlan {
             known,

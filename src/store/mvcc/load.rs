@@ -52,8 +52,7 @@ impl Mvcc {
         let finished = compaction(schema::META_FINISHED_COMPACT)?;
         let (index, last) = load_index(&view)?;
         let revision = last.max(scheduled).max(finished).max(1);
-        // One that was begun at 0 drops nothing and is not gone on with.
-        let accepted = if scheduled > 0 { scheduled.max(finished) } else { finished };
+        let accepted = scheduled.max(finished);
 
         let mut attached = Attached::default();
         index.each_latest(Span::From(&[]), &mut |key, latest| {

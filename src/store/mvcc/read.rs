@@ -28,9 +28,9 @@ use crate::store::kv::Kv;
 use crate::store::open::Compat;
 
 /// Keys that are looked at in one step.
-const STEP_KEYS: usize = 2000;
+const STEP_KEYS: usize = if cfg!(test) { 2 } else { 2000 };
 /// Rows that are read past before the next one that is wanted is searched for.
-const GAP_ROWS: usize = 16;
+const GAP_ROWS: usize = if cfg!(test) { 2 } else { 16 };
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,6 +32,7 @@ pub(super) struct Saving {
     rows: usize,
     bytes: usize,
     out: Option<Out>,
+    keep_bytes: usize,
 }
 
 /// What will be true when the batch that is out is saved.
@@ -58,7 +59,13 @@ impl Saving {
     /// Begins with a view that has everything up to a revision and an index.
     pub(super) fn new(revision: i64, index: u64) -> Self {
         let (taken_revision, saved_revision) = (revision, revision);
-        Self { taken_revision, saved_revision, taken_index: index, ..Self::default() }
+        Self {
+            taken_revision,
+            saved_revision,
+            taken_index: index,
+            keep_bytes: KEEP_BYTES,
+            ..Self::default()
+        }
     }
 
     /// Notes rows that were applied.
@@ -120,6 +127,12 @@ impl Mvcc {
         self.view.clone()
     }
 
+    /// Changes how many bytes of commits stay in memory although the backend has them; 8 MiB at
+    /// first.
+    pub fn keep_commits(&mut self, bytes: usize) {
+        self.saving.keep_bytes = bytes;
+    }
+
     /// The batch that is out is in `view`: forgets it here, but for recent events that watchers
     /// may want.
     pub fn saved(&mut self, view: View) {
@@ -128,7 +141,7 @@ impl Mvcc {
         self.saving.saved_revision = out.revision;
         self.compacting.scheduled_saved = out.scheduled;
         self.compacting.finished_saved = out.finished;
-        self.tail.trim(out.revision, KEEP_BYTES);
+        self.tail.trim(out.revision, self.saving.keep_bytes);
     }
 }
 

@@ -15,9 +15,10 @@ use crate::store::error::Error;
 
 /// Events that are read in a step: at first, and at most.
 const STEP_EVENTS: usize = 64;
-const STEP_EVENTS_MAX: usize = 1024;
+const STEP_EVENTS_MAX: usize = 256;
 /// Bytes that a step aims at, since events may be large.
 const STEP_BYTES: usize = 4 << 20;
+const STEP_BYTES_FEW: usize = 1 << 20;
 
 /// Watchers that are behind and have room.
 #[derive(Debug, Default)]
@@ -75,7 +76,8 @@ impl Chunk {
         let events = commits.iter().flat_map(|commit| commit.events.iter());
         let bytes = events.fold(0_usize, |sum, event| sum.saturating_add(event.kv.0.len()));
         self.step = match bytes {
-            0..=STEP_BYTES => self.step.saturating_mul(2).min(STEP_EVENTS_MAX),
+            0..=STEP_BYTES_FEW => self.step.saturating_mul(2).min(STEP_EVENTS_MAX),
+            ..=STEP_BYTES => self.step,
             _ => (self.step / 2).max(1),
         };
         (self.from, self.last) = (from, last);

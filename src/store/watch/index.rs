@@ -77,6 +77,9 @@ impl Group {
     }
 }
 
+/// A group, and the events that it wants: number of the commit, number of the event in it.
+pub(super) type Wanted = (Arc<Group>, Vec<(usize, usize)>);
+
 /// All watchers, by what they watch.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -141,13 +144,12 @@ impl Index {
         stab(&self.ranges, key, found);
     }
 
-    /// Finds who wants which of some events, which come in the order of these pairs: number of
-    /// the commit, number of the event in it.
+    /// Finds who wants which of some events; they come in the order of their numbers.
     pub(super) fn find_all<'a>(
         &self,
         events: impl Iterator<Item = ((usize, usize), &'a Event)>,
-    ) -> Vec<(Arc<Group>, Vec<(usize, usize)>)> {
-        let mut hits: Vec<(Arc<Group>, Vec<(usize, usize)>)> = Vec::new();
+    ) -> Vec<Wanted> {
+        let mut hits: Vec<Wanted> = Vec::new();
         let mut places: HashMap<u64, usize, RandomState> = HashMap::default();
         for (at, event) in events {
             self.find(&event.key, &mut |group| {
@@ -272,4 +274,97 @@ fn without(link: Link, place: Place<'_>) -> Link {
     }
     node.renew();
     Some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::watch::channel::{Channel, Room, Tally};
+
+    fn depth(link: &Link) -> usize {
+        link.as_ref().map_or(0, |node| 1 + depth(&node.left).max(depth(&node.right)))
+    }
+
+    fn watcher(channel: &Arc<Channel>, uid: u64, keys: Keys) -> Arc<Watcher> {
+        let (prev_kv, no_put, no_delete) = (uid.is_multiple_of(2), false, false);
+        let (progress_notify, fragment, channel) = (false, false, Arc::clone(channel));
+        let (id, start_revision) = (0, 0);
+        Arc::new(Watcher {
+            uid,
+            id,
+            keys,
+            start_revision,
+            prev_kv,
+            no_put,
+            no_delete,
+            progress_notify,
+            fragment,
+            channel,
+        })
+    }
+
+    fn channel() -> Arc<Channel> {
+        Arc::new(Channel::new(0, Room { max: Default::default() }, Arc::<Tally>::default()))
+    }
+
+    fn found(index: &Index, key: &[u8]) -> Vec<u64> {
+        let mut uids = Vec::new();
+        index.find(key, &mut |group| {
+            let watchers = group.lock();
+            assert_eq!(group.wants_previous(), watchers.values().any(|one| one.prev_kv));
+            uids.extend(watchers.keys());
+        });
+        uids.sort_unstable();
+        uids
+    }
+
+    #[test]
+    fn it_finds_what_looking_at_all_finds() {
+        let (channel, mut index) = (channel(), Index::default());
+        let mut all: Vec<Arc<Watcher>> = Vec::new();
+        let mut chance = 7_u64;
+        let mut random = |end: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (chance >> 33) % end
+        };
+        for uid in 0..3000 {
+            if all.len() > 150 || random(3) == 0 && !all.is_empty() {
+                let gone = all.swap_remove(random(all.len() as u64) as usize);
+                index.remove(&gone);
+                index.remove(&gone);
+            }
+            let [a, b] = [random(40) as u8, random(40) as u8].map(|byte| Bytes::from(vec![byte]));
+            let keys = match random(4) {
+                0 => Keys::One(a),
+                1 => Keys::Range(a, None),
+                _ if a < b => Keys::Range(a, Some(b)),
+                _ => Keys::Range(b, Some(a)),
+            };
+            all.push(watcher(&channel, uid, keys));
+            index.insert(all.last().unwrap());
+            let key = [random(41) as u8];
+            let mut wanted: Vec<u64> =
+                all.iter().filter(|one| one.keys.contains(&key)).map(|one| one.uid).collect();
+            wanted.sort_unstable();
+            assert_eq!(found(&index, &key), wanted);
+        }
+        all.iter().for_each(|one| index.remove(one));
+        assert!(index.keys.is_empty() && index.ranges.is_none());
+    }
+
+    #[test]
+    fn ranges_in_order_or_within_each_other_do_not_make_it_deep() {
+        let (channel, mut index) = (channel(), Index::default());
+        let number = |number: u64| Bytes::copy_from_slice(&number.to_be_bytes());
+        for uid in 0..10_000 {
+            let keys = match uid % 2 {
+                0 => Keys::Range(number(uid), Some(number(uid + 1))),
+                _ => Keys::Range(number(uid), Some(number(1_000_000 - uid))),
+            };
+            index.insert(&watcher(&channel, uid, keys));
+        }
+        assert!(depth(&index.ranges) < 60, "{}", depth(&index.ranges));
+        assert_eq!(found(&index, &6_u64.to_be_bytes()), [1, 3, 5, 6]);
+        assert_eq!(found(&index, &999_998_u64.to_be_bytes()), [1]);
+    }
 }

@@ -7,12 +7,11 @@
 //! 4. Memory is bounded per stream; a slow or stuck consumer costs others nothing.
 //! 5. A watcher that a compaction overtakes is cancelled, with the revision.
 //!
-//! Source: etcd `mvcc/watchable_store.go`, `watcher_group.go`, `v3rpc/watch.go`, 3.6.16, 3.7.3.
-
-//!
 //! A commit goes to one thread of the hub, which finds the watchers that want it and queues its
 //! events, shared, in their streams' channels (`fan_out`, `index`, `channel`). A second thread
 //! reads history for watchers that are behind (`catch_up`). Neither waits for a consumer.
+//!
+//! Source: etcd `mvcc/watchable_store.go`, `watcher_group.go`, `v3rpc/watch.go`, 3.6.16, 3.7.3.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +46,7 @@ const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted"
 pub struct Create {
     /// 0: the next id, from 0 on, that is free and was not given out before.
     pub watch_id: i64,
-    /// First key; empty means from the first key on.
+    /// First key; empty stands for a zero byte, the smallest key.
     pub key: Vec<u8>,
     /// End of the range; see [`crate::etcd::request::span`].
     pub range_end: Vec<u8>,
@@ -91,7 +90,9 @@ pub struct Response {
 pub struct Limits {
     /// Bytes of a response above which it is cut, where the watcher allows it.
     pub response_bytes: usize,
-    /// Events that wait in a stream before its watchers fall back to history.
+    /// Events that wait in a stream before its watchers fall back to history; one step of those
+    /// that are given out or read at once can come on top. As many bytes as 16 of the largest
+    /// responses are a limit too.
     pub waiting_max: usize,
 }
 
@@ -125,10 +126,9 @@ impl Hub {
     #[must_use]
     pub fn new(history: Arc<dyn History>, limits: Limits) -> Self {
         let shared = Arc::new(Shared::new(history, limits));
-        let work: [(&str, fn(&Shared)); 2] =
-            [("watch-fan-out", fan_out::run), ("watch-catch-up", catch_up::run)];
         let mut threads = Vec::new();
-        for (name, run) in work {
+        let runs: [fn(&Shared); 2] = [fan_out::run, catch_up::run];
+        for (name, run) in ["watch-fan-out", "watch-catch-up"].into_iter().zip(runs) {
             let watched = Watched(Arc::clone(&shared));
             let builder = thread::Builder::new().name(name.to_owned());
             match builder.spawn(move || run(&watched.0)) {

@@ -11,6 +11,9 @@ use crate::etcd::apply::Refusal;
 use crate::etcd::record::KeyValue;
 use crate::etcd::revision::Revision;
 
+mod crowd;
+mod model;
+
 const LONG: Duration = Duration::from_secs(20);
 const LIMITS: Limits = Limits { response_bytes: 1 << 20, waiting_max: 1000 };
 
