@@ -28,7 +28,7 @@ use super::error::Error;
 use crate::bolt::disk::{Disk, DiskFile};
 use crate::etcd::log::Log;
 use crate::format::u64_of;
-use crate::format::wal::{Encoder, Entry, HardState, SEGMENT_BYTES, Snapshot, kind, segment_name};
+use crate::format::wal::{Encoder, Entry, HardState, Snapshot, kind, segment_name};
 pub use lock::{LockError, Locked};
 
 /// Records are written before more of them than this wait.
@@ -83,7 +83,7 @@ pub struct Wal {
 impl Wal {
     /// Makes a new log in a directory that is not there: made beside it with these records, synced,
     /// renamed, its parent synced. It is there with all of them or not at all. Segments are cut at
-    /// so many bytes; etcd's are of [`SEGMENT_BYTES`].
+    /// so many bytes; etcd's are of [`crate::format::wal::SEGMENT_BYTES`].
     ///
     /// # Errors
     /// The disk fails, or the directory is there and not empty.
