@@ -18,6 +18,9 @@ use crate::format::meta::{Meta, NO_FREELIST};
 use crate::format::page::BUCKET_FLAG;
 use crate::format::{u64_of, usize_of};
 
+/// Is shown the key and value of a row, and says whether to go on.
+pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Most buckets whose roots a moment keeps; etcd has ten.
 const ROOTS_MAX: u16 = 64;
 
@@ -162,12 +165,7 @@ impl View {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn each(
-        &self,
-        bucket: &[u8],
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    pub fn each(&self, bucket: &[u8], from: &[u8], visit: &mut VisitRow<'_>) -> Result<(), Error> {
         let moment = &self.moment;
         let Some(root) = moment.bucket(bucket)? else { return Ok(()) };
         // Nodes on the way, each with the index of its next element.
