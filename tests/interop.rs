@@ -59,6 +59,8 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[path = "interop/stores.rs"]
+mod stores;
 #[path = "interop/together.rs"]
 mod together;
 #[cfg(feature = "live")]
