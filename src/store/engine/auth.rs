@@ -7,11 +7,11 @@
 //! Source: etcd `v3_server.go` (`Authenticate`, `UserAdd`), `auth/store.go`, 3.6.16.
 
 use super::Store;
+use crate::etcd::apply::Refusal;
 use crate::etcd::request::{
     Authenticate, Body, GrantedPermission, Nothing, RoleGrantPermission, RoleName,
     RoleRevokePermission, Secret, UserAdd, UserChangePassword, UserName, UserOptions, UserRole,
 };
-use crate::etcd::apply::Refusal;
 use crate::etcd::rows::Permission;
 use crate::store::answer::Answer;
 use crate::store::directory::{self, AuthStatus};

@@ -231,8 +231,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
         loop {
             let rows = backend.unsaved_rows.load(Ordering::Acquire);
             let bytes = backend.unsaved_bytes.load(Ordering::Acquire);
-            let is_full = rows >= shared.options.batch_limit
-                || bytes > shared.options.unsaved_bytes_max / 2;
+            let is_full =
+                rows >= shared.options.batch_limit || bytes > shared.options.unsaved_bytes_max / 2;
             let left = due.map_or(std::time::Duration::ZERO, |due| {
                 due.saturating_duration_since(Instant::now())
             });

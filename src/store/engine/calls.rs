@@ -8,9 +8,7 @@ use std::sync::atomic::Ordering;
 use super::queue::{Done, Outcome, Proposal, Reply};
 use super::{LAG_MAX, Shared, Store};
 use crate::etcd::apply::Refusal;
-use crate::etcd::request::{
-    Body, Compaction, DeleteRange, Header, Op, Put, Range, Request, Txn,
-};
+use crate::etcd::request::{Body, Compaction, DeleteRange, Header, Op, Put, Range, Request, Txn};
 use crate::format::wal::entry_kind;
 use crate::store::answer::{self, Answer};
 use crate::store::error::Error;

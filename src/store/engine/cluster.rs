@@ -229,9 +229,9 @@ impl Shared {
 
     /// Reads a row that is not about keys; one that cannot be read is none.
     pub(super) fn row(&self, bucket: &[u8], key: &[u8]) -> Option<Vec<u8>> {
-        let row = self.core.read(|mvcc| {
-            mvcc.row(bucket, key).ok().flatten().map(std::borrow::Cow::into_owned)
-        });
+        let row = self
+            .core
+            .read(|mvcc| mvcc.row(bucket, key).ok().flatten().map(std::borrow::Cow::into_owned));
         row.ok().flatten()
     }
 

@@ -174,10 +174,8 @@ impl Seek for Output {
         match to {
             SeekFrom::Start(offset) => self.offset = offset,
             SeekFrom::Current(by) => {
-                self.offset = self
-                    .offset
-                    .checked_add_signed(by)
-                    .ok_or(io::ErrorKind::InvalidInput)?;
+                self.offset =
+                    self.offset.checked_add_signed(by).ok_or(io::ErrorKind::InvalidInput)?;
             }
             SeekFrom::End(_) => return Err(io::ErrorKind::Unsupported.into()),
         }

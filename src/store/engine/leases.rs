@@ -109,8 +109,7 @@ impl Store {
                 .map_err(|error| Error::Storage(error.to_string()))?;
             held.sort_unstable();
         }
-        let body =
-            LeaseStatus { ttl_s: time.ttl_s, granted_ttl_s: time.granted_ttl_s, keys: held };
+        let body = LeaseStatus { ttl_s: time.ttl_s, granted_ttl_s: time.granted_ttl_s, keys: held };
         Ok(Answer { revision, body })
     }
 

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Shared;
 use super::applying::Logged;
 use super::queue::{Proposal, Reply, Work};
-use super::Shared;
 use crate::format::wal::{Entry, HardState, Snapshot};
 use crate::store::error::Error;
 use crate::store::log::Wal;

@@ -280,8 +280,7 @@ impl Shared {
     fn raise_nospace(&self, reply: Reply) {
         const RAISE: u64 = 1;
         const NOSPACE: u64 = 1;
-        let alarm =
-            request::Alarm { action: RAISE, member_id: self.member.0, alarm: NOSPACE };
+        let alarm = request::Alarm { action: RAISE, member_id: self.member.0, alarm: NOSPACE };
         let data = self.encode_own(Body::Alarm(alarm));
         let _ = self.propose(Proposal::normal(data, reply));
     }
