@@ -22,18 +22,13 @@ mod support;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use etcdkit::bolt::builder::Builder;
-use etcdkit::etcd::members::{Member, MemberId};
-use etcdkit::etcd::record::KeyValue;
-use etcdkit::etcd::revision::Revision;
-use etcdkit::etcd::schema;
-use sha2::{Digest, Sha256};
 use support::{Measured, clean_up_when_stopped, judged, median, number, run};
+use support::{make_snapshot, sha256_of};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -366,17 +361,6 @@ impl Place {
     }
 }
 
-fn sha256_of(file: &mut File) -> [u8; 32] {
-    let (mut hasher, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
-    loop {
-        let read = file.read(&mut piece).unwrap();
-        if read == 0 {
-            return hasher.finalize().into();
-        }
-        hasher.update(&piece[..read]);
-    }
-}
-
 /// Columns that line up.
 struct Table {
     rows: Vec<Vec<String>>,
@@ -411,53 +395,4 @@ impl Table {
         }
         text
     }
-}
-
-fn make_snapshot(path: &str, keys: u32) {
-    let keys = i64::from(keys);
-    let out = BufWriter::with_capacity(1 << 20, File::create_new(path).unwrap());
-    let mut builder = Builder::new(out, 4096).unwrap();
-    let value: Vec<u8> = (0..1024_u32).map(|n| u8::try_from(n * 37 % 251).unwrap()).collect();
-    for bucket in schema::BUCKETS {
-        builder.begin_bucket(bucket, 0).unwrap();
-        match bucket {
-            schema::KEY => {
-                let mut row = Vec::new();
-                for change in 0..keys * 2 {
-                    let (key, version) = (change % keys, change / keys + 1);
-                    let user_key = format!("/bench/key-{key:09}");
-                    let record = KeyValue {
-                        key: user_key.as_bytes(),
-                        create_revision: key + 2,
-                        mod_revision: change + 2,
-                        version,
-                        value: &value,
-                        ..KeyValue::default()
-                    };
-                    row.clear();
-                    record.encode(&mut row);
-                    builder.put(&Revision::new(change + 2, 0).encode(), &row).unwrap();
-                }
-            }
-            schema::MEMBERS => {
-                let peer_urls = vec!["http://127.0.0.1:2380".to_owned()];
-                let name = "bench".to_owned();
-                let member = Member { id: MemberId(7), name, peer_urls, ..Member::default() };
-                builder.put(&member.row_key(), &member.encode()).unwrap();
-            }
-            schema::META => {
-                builder.put(schema::META_CONSISTENT_INDEX, &9_u64.to_be_bytes()).unwrap();
-                builder.put(schema::META_TERM, &2_u64.to_be_bytes()).unwrap();
-            }
-            _ => {}
-        }
-        builder.end_bucket().unwrap();
-    }
-    let (_, out) = builder.finish(9).unwrap();
-    drop(out.into_inner().unwrap());
-    let mut file = File::options().read(true).write(true).open(path).unwrap();
-    let trailer = sha256_of(&mut file);
-    file.seek(SeekFrom::End(0)).unwrap();
-    file.write_all(&trailer).unwrap();
-    file.sync_all().unwrap();
 }

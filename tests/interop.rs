@@ -76,6 +76,8 @@ mod store_takeover;
 #[cfg(feature = "live")]
 #[path = "interop/store_wire.rs"]
 mod store_wire;
+#[path = "interop/stores.rs"]
+mod stores;
 #[path = "interop/together.rs"]
 mod together;
 #[cfg(feature = "live")]

@@ -1,10 +1,10 @@
-//! What the benches share: children that are timed and whose memory is watched.
+//! What the benches share: children that are timed and whose memory is watched, and a snapshot.
 
 #![allow(dead_code, reason = "each bench uses its own part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are benches")]
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use etcdkit::bolt::builder::Builder;
+use etcdkit::etcd::members::{Member, MemberId};
+use etcdkit::etcd::record::KeyValue;
+use etcdkit::etcd::revision::Revision;
+use etcdkit::etcd::schema;
 use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest, Sha256};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 static SERVERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
@@ -100,4 +106,66 @@ pub(crate) fn run(command: &mut Command) -> Measured {
         assert!(status.success(), "{command:?}: {status}\n{said}");
         Measured { time, peak_bytes }
     })
+}
+
+/// Sums a file in this thread.
+pub(crate) fn sha256_of(file: &mut File) -> [u8; 32] {
+    let (mut hasher, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let read = file.read(&mut piece).unwrap();
+        if read == 0 {
+            return hasher.finalize().into();
+        }
+        hasher.update(&piece[..read]);
+    }
+}
+
+/// Makes a snapshot of keys of 1 KiB with two revisions each.
+pub(crate) fn make_snapshot(path: &str, keys: u32) {
+    let keys = i64::from(keys);
+    let out = BufWriter::with_capacity(1 << 20, File::create_new(path).unwrap());
+    let mut builder = Builder::new(out, 4096).unwrap();
+    let value: Vec<u8> = (0..1024_u32).map(|n| u8::try_from(n * 37 % 251).unwrap()).collect();
+    for bucket in schema::BUCKETS {
+        builder.begin_bucket(bucket, 0).unwrap();
+        match bucket {
+            schema::KEY => {
+                let mut row = Vec::new();
+                for change in 0..keys * 2 {
+                    let (key, version) = (change % keys, change / keys + 1);
+                    let user_key = format!("/bench/key-{key:09}");
+                    let record = KeyValue {
+                        key: user_key.as_bytes(),
+                        create_revision: key + 2,
+                        mod_revision: change + 2,
+                        version,
+                        value: &value,
+                        ..KeyValue::default()
+                    };
+                    row.clear();
+                    record.encode(&mut row);
+                    builder.put(&Revision::new(change + 2, 0).encode(), &row).unwrap();
+                }
+            }
+            schema::MEMBERS => {
+                let peer_urls = vec!["http://127.0.0.1:2380".to_owned()];
+                let name = "bench".to_owned();
+                let member = Member { id: MemberId(7), name, peer_urls, ..Member::default() };
+                builder.put(&member.row_key(), &member.encode()).unwrap();
+            }
+            schema::META => {
+                builder.put(schema::META_CONSISTENT_INDEX, &9_u64.to_be_bytes()).unwrap();
+                builder.put(schema::META_TERM, &2_u64.to_be_bytes()).unwrap();
+            }
+            _ => {}
+        }
+        builder.end_bucket().unwrap();
+    }
+    let (_, out) = builder.finish(9).unwrap();
+    drop(out.into_inner().unwrap());
+    let mut file = File::options().read(true).write(true).open(path).unwrap();
+    let trailer = sha256_of(&mut file);
+    file.seek(SeekFrom::End(0)).unwrap();
+    file.write_all(&trailer).unwrap();
+    file.sync_all().unwrap();
 }

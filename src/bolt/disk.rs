@@ -98,13 +98,21 @@ static NEXT_FILE: AtomicU64 = AtomicU64::new(1);
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     probe: Option<Arc<dyn Probe>>,
+    /// Nothing is made durable.
+    skips_sync: bool,
 }
 
 impl Disk {
     /// Makes a disk whose changes a probe sees.
     #[must_use]
     pub fn with_probe(probe: Arc<dyn Probe>) -> Self {
-        Self { probe: Some(probe) }
+        Self { probe: Some(probe), skips_sync: false }
+    }
+
+    /// Returns the same disk, but that nothing is made durable: a loss of power may leave anything.
+    #[must_use]
+    pub fn unsynced(self) -> Self {
+        Self { skips_sync: true, ..self }
     }
 
     fn change<T>(
@@ -169,6 +177,9 @@ impl Disk {
     /// # Errors
     /// The directory cannot be opened or synced.
     pub fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        if self.skips_sync {
+            return Ok(());
+        }
         self.change(|| Event::SyncDir(path.to_owned()), || fs::File::open(path)?.sync_all())
     }
 
@@ -294,6 +305,7 @@ impl DiskFile {
     pub fn sync(&self) -> io::Result<()> {
         let synced = match self.lost.get() {
             Some(code) => Err(io::Error::from_raw_os_error(*code)),
+            None if self.disk.skips_sync => Ok(()),
             None => {
                 self.disk.change(|| Event::Sync { file: self.number }, || self.file.sync_data())
             }

@@ -1,9 +1,8 @@
 //! When old revisions are to be forgotten without anybody asking: periodic or by their number.
 //!
-//! | mode | looks | compacts |
-//! |---|---|---|
-//! | periodic, retention R | every tenth of R or of an hour, whichever is shorter | first after R, then every R or hour, to the revision of R ago |
-//! | revision, retention N | every 5 minutes | to the current revision less N |
+//! - Periodic, retention R: looks every tenth of R or of an hour, whichever is shorter. Compacts
+//!   first after R, then every R or hour, to the revision that was seen one look before R ago.
+//! - Revision, retention N: looks every 5 minutes. Compacts to the current revision less N.
 //!
 //! A compaction to the revision of the last one is left out. After one that failed, the next look
 //! tries again. Revisions are recorded from the start on, so a restart begins a new first R.
@@ -237,20 +236,20 @@ mod tests {
     #[test]
     fn an_hour_is_kept_for_an_hour() {
         let seen = compactions(Retention::Period(minutes(60)), 240);
-        // The revision of an hour ago, which rises by 60 in an hour.
-        assert_eq!(seen, [(60, 1), (120, 61), (180, 121), (240, 181)]);
+        // The revision of an hour and a look ago; at the first time there is no older one.
+        assert_eq!(seen, [(60, 1), (120, 55), (180, 115), (240, 175)]);
     }
 
     #[test]
     fn a_day_is_kept_for_a_day_and_cut_each_hour() {
         let seen = compactions(Retention::Period(minutes(24 * 60)), 26 * 60);
-        assert_eq!(seen, [(24 * 60, 1), (25 * 60, 61), (26 * 60, 121)]);
+        assert_eq!(seen, [(24 * 60, 1), (25 * 60, 55), (26 * 60, 115)]);
     }
 
     #[test]
     fn ten_minutes_are_cut_each_ten_minutes() {
         let seen = compactions(Retention::Period(minutes(10)), 30);
-        assert_eq!(seen, [(10, 1), (20, 11), (30, 21)]);
+        assert_eq!(seen, [(10, 1), (20, 10), (30, 20)]);
     }
 
     #[test]
@@ -278,7 +277,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(asked, [(60, 1), (66, 7), (72, 13), (132, 73), (138, 79)]);
+        assert_eq!(asked, [(60, 1), (66, 1), (72, 7), (132, 67), (138, 73)]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
-pub use view::View;
+pub use view::{View, VisitRow};
 
 use self::alloc::{Alloc, Run};
 use self::commit::Writer;

@@ -2,9 +2,10 @@
 //!
 //! A view holds a [`Moment`]; while one is there, no page that it reaches is used again.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
@@ -16,6 +17,12 @@ use crate::bolt::{DEPTH_MAX, File, Source};
 use crate::format::meta::{Meta, NO_FREELIST};
 use crate::format::page::BUCKET_FLAG;
 use crate::format::{u64_of, usize_of};
+
+/// Is shown the key and value of a row, and says whether to go on.
+pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// Most buckets whose roots a moment keeps; etcd has ten.
+const ROOTS_MAX: u16 = 64;
 
 /// What all moments of a database share.
 #[derive(Debug)]
@@ -42,6 +49,8 @@ impl Shared {
 pub(super) struct Moment {
     shared: Arc<Shared>,
     file: File,
+    /// Roots of buckets by name, from the first read on; `None` where they are not to be kept.
+    roots: OnceLock<Option<BTreeMap<Bytes, Node>>>,
     pub(super) sizes: Sizes,
 }
 
@@ -51,7 +60,7 @@ impl Moment {
         live.insert(meta.txid);
         drop(live);
         let source = Source::shared(shared.file.clone(), meta.size_bytes(), None);
-        Self { file: File::at(source, meta), shared, sizes }
+        Self { file: File::at(source, meta), roots: OnceLock::new(), shared, sizes }
     }
 
     pub(super) fn meta(&self) -> &Meta {
@@ -71,29 +80,55 @@ impl Moment {
 
     /// Returns the leaf in which a bucket is, if it is there.
     pub(super) fn top_level(&self, name: &[u8]) -> Result<Node, Error> {
-        self.leaf_for(self.node(self.meta().root)?, name)
+        self.leaf_for(&self.node(self.meta().root)?, name)
     }
 
     /// Returns the leaf below a node in which a key is, if it is there.
-    fn leaf_for(&self, mut node: Node, key: &[u8]) -> Result<Node, Error> {
+    fn leaf_for(&self, from: &Node, key: &[u8]) -> Result<Node, Error> {
+        let mut node = Cow::Borrowed(from);
         for _ in 0..DEPTH_MAX {
             if node.is_leaf() {
-                return Ok(node);
+                return Ok(node.into_owned());
             }
             let child = node.branch(node.child_index(key)?)?.child;
-            node = self.node(child)?;
+            node = Cow::Owned(self.node(child)?);
         }
         Err(Error::too_deep(node.id()))
     }
 
     /// Returns the root of a bucket.
-    fn bucket(&self, name: &[u8]) -> Result<Option<Node>, Error> {
+    fn bucket(&self, name: &[u8]) -> Result<Option<Cow<'_, Node>>, Error> {
+        if let Some(roots) = self.roots.get_or_init(|| self.roots()) {
+            return Ok(roots.get(name).map(Cow::Borrowed));
+        }
         let leaf = self.top_level(name)?;
         let found = leaf.find(name)?.filter(|found| found.flags & BUCKET_FLAG != 0);
-        let Some(found) = found else { return Ok(None) };
-        match leaf.bucket(found.value)?.root {
-            0 => leaf.inline(found.value).map(Some),
-            id => self.node(id).map(Some),
+        let root = found.map(|found| self.root_of(&leaf, found.value)).transpose()?;
+        Ok(root.map(Cow::Owned))
+    }
+
+    /// Reads the roots of all buckets; `None` where there are many, or one cannot be read.
+    fn roots(&self) -> Option<BTreeMap<Bytes, Node>> {
+        let leaf = self.node(self.meta().root).ok()?;
+        if !leaf.is_leaf() || leaf.count() > ROOTS_MAX {
+            return None;
+        }
+        let mut roots = BTreeMap::new();
+        for index in 0..leaf.count() {
+            let element = leaf.leaf(index).ok()?;
+            if element.flags & BUCKET_FLAG != 0 {
+                let root = self.root_of(&leaf, element.value).ok()?;
+                roots.insert(leaf.share(element.key), root);
+            }
+        }
+        Some(roots)
+    }
+
+    /// Reads the root of a bucket by its value in a leaf.
+    fn root_of(&self, leaf: &Node, value: &[u8]) -> Result<Node, Error> {
+        match leaf.bucket(value)?.root {
+            0 => leaf.inline(value),
+            id => self.node(id),
         }
     }
 }
@@ -120,7 +155,7 @@ impl View {
     /// See [`Error`].
     pub fn get(&self, bucket: &[u8], key: &[u8]) -> Result<Option<Bytes>, Error> {
         let Some(root) = self.moment.bucket(bucket)? else { return Ok(None) };
-        let leaf = self.moment.leaf_for(root, key)?;
+        let leaf = self.moment.leaf_for(&root, key)?;
         let row = leaf.find(key)?.filter(|row| row.flags & BUCKET_FLAG == 0);
         Ok(row.map(|row| leaf.share(row.value)))
     }
@@ -130,17 +165,12 @@ impl View {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn each(
-        &self,
-        bucket: &[u8],
-        from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    pub fn each(&self, bucket: &[u8], from: &[u8], visit: &mut VisitRow<'_>) -> Result<(), Error> {
         let moment = &self.moment;
         let Some(root) = moment.bucket(bucket)? else { return Ok(()) };
         // Nodes on the way, each with the index of its next element.
         let mut way: Vec<(Node, u16)> = Vec::new();
-        let mut below = Some(root);
+        let mut below = Some(root.into_owned());
         let mut is_first = true;
         // A sound tree has no more nodes than the file has pages.
         let mut left = moment.file.page_count().saturating_add(1);

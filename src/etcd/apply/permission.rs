@@ -430,7 +430,8 @@ mod tests {
             key in text(),
             end in text(),
         ) {
-            let given: Vec<_> = list.iter().map(|(key, end)| Interval::over(span(key, end))).collect();
+            let of = |(key, end): &(Vec<u8>, Vec<u8>)| Interval::over(span(key, end));
+            let given: Vec<_> = list.iter().map(of).collect();
             let keys = span(&key, &end);
             prop_assert_eq!(Cover::of(given.clone()).contains(keys), covers(given, keys));
         }

@@ -206,11 +206,24 @@ fn decode_request(data: &[u8]) -> Result<Content<'_>, Fault> {
     }
 }
 
+impl Body<'_> {
+    /// Bytes that a request takes, about: enough for a put.
+    fn size_hint(&self) -> usize {
+        const OTHERS: usize = 64;
+        let own = match self {
+            Body::Put(put) => put.key.len().saturating_add(put.value.len()),
+            Body::Txn(_) => 512,
+            _ => 0,
+        };
+        own.saturating_add(OTHERS)
+    }
+}
+
 impl Request<'_> {
     /// Encodes the data of an entry as etcd does.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(self.body.size_hint());
         pb::put_u64(&mut out, 1, self.id);
         if self.body.number() < 100 {
             self.body.put(&mut out);

@@ -204,11 +204,18 @@ impl<'a, T: Message<'a>> Wire<'a> for Vec<T> {
     }
 }
 
-/// Appends an embedded message, empty too.
+/// Appends an embedded message, empty too. It is written where it is to stand, and its length then
+/// brought before it.
 pub(super) fn put_message<'a, T: Message<'a>>(message: &T, number: u32, out: &mut Vec<u8>) {
-    let mut bytes = Vec::new();
-    message.put(&mut bytes);
-    pb::put_bytes_always(out, number, &bytes);
+    pb::put_varint(out, (u64::from(number) << 3) | 2);
+    let start = out.len();
+    message.put(out);
+    let end = out.len();
+    pb::put_varint(out, format::u64_of(end.saturating_sub(start)));
+    let length_bytes = out.len().saturating_sub(end);
+    if let Some(written) = out.get_mut(start..) {
+        written.rotate_right(length_bytes);
+    }
 }
 
 /// Makes messages: `number field: type` for each field; a lifetime where they borrow.

@@ -143,7 +143,7 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
         let mut failure = None;
         let slice = shared.core.write(|mvcc| {
             let began = Instant::now();
-            while let Some(proposal) = rest.next() {
+            for proposal in rest.by_ref() {
                 let Proposal { kind, data, cost, touches_auth, reply } = proposal;
                 let is_over = cost > 0 && !shared.backend.admits(cost);
                 let index = first_index;

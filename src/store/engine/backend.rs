@@ -25,6 +25,8 @@ use crate::store::open::{self, Compat};
 
 /// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
 const SNAPS_MIN: usize = 2;
+/// How many times what may wait for the file may be recorded for a copy of it.
+const RECORDED: usize = 4;
 
 /// The file, and who writes to it.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub(super) struct Backend {
     size_bytes: AtomicU64,
     unsaved_rows: AtomicUsize,
     unsaved_bytes: AtomicUsize,
+    /// Bytes that a copy has yet to get.
+    recorded_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
     waiting: Mutex<()>,
@@ -75,6 +79,7 @@ impl Backend {
             size_bytes,
             unsaved_rows: AtomicUsize::new(0),
             unsaved_bytes: AtomicUsize::new(0),
+            recorded_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
             waiting: Mutex::new(()),
             wake: Condvar::new(),
@@ -134,7 +139,8 @@ impl Backend {
     pub(super) fn wait_for_room(&self, shared: &Shared) {
         let max = shared.options.unsaved_bytes_max;
         let is_full = || {
-            self.unsaved_bytes.load(Ordering::Acquire) > max
+            let recorded = self.recorded_bytes.load(Ordering::Acquire);
+            (self.unsaved_bytes.load(Ordering::Acquire) > max || recorded / RECORDED > max)
                 && !shared.health.has_failed()
                 && !shared.health.is_abandoned()
         };
@@ -161,6 +167,13 @@ impl Backend {
         self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
         *self.db.lock().unwrap_or_else(PoisonError::into_inner) = Some(db.clone());
         writing.db = Some(db);
+    }
+
+    /// Notes how much is recorded for a copy.
+    pub(super) fn note_recorded(&self, bytes: usize) {
+        self.recorded_bytes.store(bytes, Ordering::Release);
+        drop(self.lock());
+        self.room.notify_all();
     }
 
     /// Notes what a commit left.
@@ -202,6 +215,7 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
         recorded.batches.push(batch.clone());
+        shared.backend.recorded_bytes.store(recorded.bytes, Ordering::Release);
     }
     let sizes = db.commit(batch).map_err(|error| {
         let error = storage(&error);

@@ -43,6 +43,7 @@ impl Store {
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
         let done = defragment(shared, &path, &copy);
         shared.backend.writing().recorded = None;
+        shared.backend.note_recorded(0);
         if done.is_err() && copy.exists() {
             let _ = shared.options.disk.remove(&copy);
         }
@@ -71,6 +72,7 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
             Some(recorded) => std::mem::take(recorded),
             None => return Err(Error::Stopped),
         };
+        shared.backend.note_recorded(0);
         let is_little = recorded.bytes < REST_BYTES;
         for batch in recorded.batches {
             db.commit(batch).map_err(|error| storage(&error))?;

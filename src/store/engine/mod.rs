@@ -66,9 +66,26 @@ use queue::{Proposal, Rejected, Reply, Work};
 /// Entries that may be synced and not applied yet before new requests are refused.
 const LAG_MAX: u64 = 5000;
 
-/// An etcd in this process; a clone is the same one.
+/// An etcd in this process; a clone is the same one. `docs/STORE.md` tells what it promises.
 ///
-/// See `docs/STORE.md` for what it promises.
+/// ```
+/// use etcdkit::etcd::request::{Put, Range};
+/// use etcdkit::store::engine::{Options, Store};
+/// use etcdkit::store::guard::Caller;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let dir = tempfile::tempdir()?;
+/// let store = Store::open(&dir.path().join("data"), Options::default())?;
+/// let me = Caller::default();
+/// let written = store.put(&me, Put { key: b"k", value: b"v", ..Put::default() })?;
+/// let read = store.range(&me, &Range { key: b"k", ..Range::default() })?;
+/// let kv = read.body.kvs.first().ok_or("the key is not there")?;
+/// assert_eq!(kv.record().value, b"v");
+/// assert_eq!(kv.record().mod_revision, written.revision);
+/// store.close()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Dropped with the last clone: the threads have [`Shared`] only.

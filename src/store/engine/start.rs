@@ -36,8 +36,11 @@ pub(super) const FINISHING: usize = 2;
 /// Opens a directory and starts the threads; the first [`FINISHING`] ones first.
 pub(super) fn start(
     dir: &Path,
-    options: Options,
+    mut options: Options,
 ) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), Error> {
+    if options.unsafe_no_fsync {
+        options.disk = options.disk.unsynced();
+    }
     let opened = open::open(dir, &options.open_options())?;
     let is_by_3_4 = opened.version.is_some_and(|version| version.minor < 5);
     let rules = Rules { writes_conf_state: !is_by_3_4, ..options.rules() };

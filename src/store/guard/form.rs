@@ -147,10 +147,10 @@ impl<'a> Changes<'a> {
             }
         }
         for op in ops {
-            if let Op::Put(put) = op {
-                if all.deletes.contains(put.key) || !all.puts.insert(put.key) {
-                    return Err(Error::DuplicateKey);
-                }
+            if let Op::Put(put) = op
+                && (all.deletes.contains(put.key) || !all.puts.insert(put.key))
+            {
+                return Err(Error::DuplicateKey);
             }
         }
         Ok(all)

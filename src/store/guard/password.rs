@@ -1,8 +1,8 @@
 //! Passwords: hashed before they go into the log, and checked before a log-in does.
 //!
-//! A hash takes tens of milliseconds on purpose, so none of this is done while a lock is held:
-//! [`PasswordCheck::of`] reads the state, [`PasswordCheck::verify`] calculates. The rules may change
-//! meanwhile; whoever logs in compares the revision afterwards and tries again.
+//! A hash takes tens of milliseconds on purpose, so nothing is calculated while a lock is held:
+//! [`PasswordCheck::of`] reads the state, [`PasswordCheck::verify`] calculates. The rules may
+//! change meanwhile; whoever logs in compares the revision afterwards and tries again.
 //!
 //! The clear text never goes into the log; what does is base64 of the bcrypt hash.
 //!

@@ -564,8 +564,7 @@ proptest! {
         end in range_end(),
     ) {
         let mut store = Store::new();
-        let of = |list: &[(u64, Vec<u8>, Vec<u8>)]| -> Vec<(u64, Vec<u8>, Vec<u8>)> { list.to_vec() };
-        for (name, list) in [("one", of(&one)), ("other", of(&other))] {
+        for (name, list) in [("one", &one), ("other", &other)] {
             let list: Vec<_> = list.iter().map(|(kind, k, e)| (*kind, &k[..], &e[..])).collect();
             store.role(name, &list);
         }

@@ -390,6 +390,10 @@ impl Block {
         let row_bytes = self.row_bytes();
         self.bytes.drain(at * row_bytes..(at + 1) * row_bytes);
         self.len -= 1;
+        let used = self.bytes.len();
+        if self.bytes.capacity() / 3 > used / 2 {
+            self.bytes.shrink_to(used + used / 8);
+        }
     }
 
     /// Reads all numbers of a key.

@@ -50,7 +50,8 @@ pub struct Dead {
 }
 
 impl Index {
-    /// Notes a put; revisions must ascend.
+    /// Notes a put; revisions must ascend, and sub revisions be below 2^32 - 1 (each is a change of
+    /// one transaction in memory).
     pub fn put(&mut self, key: &[u8], latest: Latest) {
         self.note(key, Newest { latest, is_dead: false });
     }

@@ -32,11 +32,11 @@ struct Superseded {
 }
 
 impl Superseded {
-    fn new(self) -> (i64, u32) {
+    fn superseder(self) -> (i64, u32) {
         (self.new_main, self.new_sub)
     }
 
-    fn old(self) -> Revision {
+    fn superseded(self) -> Revision {
         Revision::new(self.old_main, self.old_sub.into())
     }
 
@@ -128,12 +128,12 @@ impl Past {
     /// Finds the record that `new` superseded.
     fn number_of(&self, new: Revision) -> Option<(u64, Superseded)> {
         let new = (new.main, narrow(new.sub));
-        if self.superseded.front()?.new() > new {
+        if self.superseded.front()?.superseder() > new {
             return None;
         }
-        let number = self.superseded.find(|node| node.new() < new);
+        let number = self.superseded.find(|node| node.superseder() < new);
         let node = *self.superseded.get(number)?;
-        (node.new() == new).then_some((number, node))
+        (node.superseder() == new).then_some((number, node))
     }
 
     /// Finds the newest record before `bound` of a key whose newest record is `newest` and is not
@@ -141,11 +141,11 @@ impl Past {
     pub(super) fn before(&self, newest: Revision, bound: Revision) -> Option<(Revision, bool)> {
         let (mut number, mut node) = self.number_of(newest)?;
         loop {
-            if node.old() < bound {
-                return Some((node.old(), node.is_tombstone()));
+            if node.superseded() < bound {
+                return Some((node.superseded(), node.is_tombstone()));
             }
             (number, node) = match self.back(number, node.jump) {
-                Some((far, jumped)) if jumped.old() >= bound => (far, jumped),
+                Some((far, jumped)) if jumped.superseded() >= bound => (far, jumped),
                 _ => self.back(number, node.older)?,
             };
         }
@@ -186,7 +186,7 @@ impl Past {
                 if row.is_tombstone() && row.old_main < row.new_main {
                     return Some(Next::Nothing);
                 }
-                let dead = Dead { revision: row.old(), is_tombstone: row.is_tombstone() };
+                let dead = Dead { revision: row.superseded(), is_tombstone: row.is_tombstone() };
                 Some(Next::Row(dead))
             }
             (_, None) => None,

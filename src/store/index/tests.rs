@@ -233,6 +233,8 @@ fn few(key: u8) -> &'static [u8] {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn any_history_reads_as_it_was(ops in ops()) {
         let mut both = Both::default();

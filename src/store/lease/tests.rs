@@ -228,7 +228,8 @@ proptest! {
                     grant(&mut lessor, id, ttl_s);
                     let ttl = u64::try_from(ttl_s).unwrap() * 1000;
                     let expiry = now + ttl;
-                    plain.insert(id, Plain { ttl, expiry, tried: None, recorded: 0, noted: Some(now) });
+                    let noted = Some(now);
+                    plain.insert(id, Plain { ttl, expiry, tried: None, recorded: 0, noted });
                 }
                 Step::Revoke(id) => {
                     lessor.follow(LeaseChange::Revoked(id));
@@ -298,7 +299,8 @@ proptest! {
             prop_assert_eq!(lessor.list(), order);
             for (id, lease) in &plain {
                 let left = lessor.time_left(*id).unwrap().ttl_s;
-                prop_assert_eq!(left, i64::try_from(lease.expiry.saturating_sub(now) / 1000).unwrap());
+                let want = lease.expiry.saturating_sub(now) / 1000;
+                prop_assert_eq!(left, i64::try_from(want).unwrap());
             }
             prop_assert_eq!(lessor.queue.len(), plain.len());
         }

@@ -91,9 +91,14 @@ fn make(
     file.sync()?;
     disk.sync_dir(&making)?;
     disk.rename(&making, dir)?;
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-    disk.sync_dir(parent.unwrap_or_else(|| Path::new(".")))?;
+    disk.sync_dir(parent(dir))?;
     Ok(file)
+}
+
+/// Returns the folder that holds a path.
+pub(in crate::store) fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
 }
 
 /// Gives a segment its blocks; where there is no room for all of them, it has none and a note says

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::{Held, Released, Wal, create};
 use crate::bolt::disk::Disk;
 use crate::etcd::log::{Log, Opening};
-use crate::format::wal::{Encoder, SEGMENT_BYTES, parse_segment_name};
+use crate::format::wal::{Encoder, parse_segment_name};
 use crate::format::{u64_of, usize_of};
 use crate::store::error::Error;
 
@@ -108,7 +108,12 @@ impl Locked {
         if let Some((.., path)) = now.into_iter().nth(held.len()) {
             return Err(LockError::InUse(path));
         }
-        Ok(Self { disk: disk.clone(), dir: dir.to_owned(), held, segment_bytes: SEGMENT_BYTES })
+        Ok(Self {
+            disk: disk.clone(),
+            dir: dir.to_owned(),
+            held,
+            segment_bytes: super::segment_bytes(),
+        })
     }
 
     /// Repairs the end of a log as etcd does: keeps a copy of the last segment as `.broken` and
@@ -192,14 +197,18 @@ impl Locked {
         let go_on = || {
             let length = tail.file.len()?;
             if log.bytes_after > 0 && length > end {
-                // Durable before a record is written: what stands there must not come back and
-                // mix with it.
+                // What stands there must not come back and mix with what is written.
                 tail.file.set_len(end)?;
-                tail.file.sync()?;
             }
-            create::set_aside(&tail.file, length.max(self.segment_bytes))
+            let note = create::set_aside(&tail.file, length.max(self.segment_bytes))?;
+            // What was read may be in memory only, left by a process that died before it synced;
+            // from now on it counts.
+            tail.file.sync()?;
+            self.disk.sync_dir(&self.dir)?;
+            self.disk.sync_dir(create::parent(&self.dir))?;
+            Ok(note)
         };
-        let note = go_on().map_err(|error| failed("prepare", &tail.path, &error))?;
+        let note = go_on().map_err(|error: io::Error| failed("prepare", &tail.path, &error))?;
         let snapshot = log.newest_snapshot().map_or(0, |snapshot| snapshot.index);
         // A reader that starts at the snapshot starts in the last segment at or below it.
         let needed = match self.held.iter().rposition(|held| held.index <= snapshot) {

@@ -18,7 +18,7 @@
 mod create;
 mod lock;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,13 +28,25 @@ use super::error::Error;
 use crate::bolt::disk::{Disk, DiskFile};
 use crate::etcd::log::Log;
 use crate::format::u64_of;
+#[cfg(not(test))]
+use crate::format::wal::SEGMENT_BYTES;
 use crate::format::wal::{Encoder, Entry, HardState, Snapshot, kind, segment_name};
+pub(super) use create::parent;
 pub use lock::{LockError, Locked};
 
 /// Records are written before more of them than this wait.
 pub const BUFFER_BYTES_MAX: usize = 8 << 20;
 /// Memory of the buffer that is kept between batches.
 const BUFFER_KEPT_BYTES: usize = 1 << 20;
+
+/// Bytes that a segment is given.
+#[cfg(not(test))]
+pub(super) fn segment_bytes() -> u64 {
+    SEGMENT_BYTES
+}
+
+#[cfg(test)]
+pub(super) use tests::segment_bytes;
 
 /// Name of the next segment until it is complete, as etcd's.
 const NEXT_NAME: &str = "0.tmp";

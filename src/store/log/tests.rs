@@ -1,5 +1,6 @@
 //! Logs that are written, cut, lost in part, and read again by [`Log`].
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
@@ -7,6 +8,20 @@ use super::*;
 use crate::etcd::log::{Opening, Tail};
 use crate::format::wal::{ConfState, Metadata};
 use crate::store::crash::{Dice, Fault, History, Recorder, Tree, read_tree, write_tree};
+
+thread_local! {
+    static SEGMENT_BYTES: Cell<u64> = const { Cell::new(crate::format::wal::SEGMENT_BYTES) };
+}
+
+/// Bytes that a segment is given: those of the program, unless a test of this thread says else.
+pub(in crate::store) fn segment_bytes() -> u64 {
+    SEGMENT_BYTES.get()
+}
+
+/// Makes segments small on this thread: reading tens of megabytes of zeros takes long.
+pub(in crate::store) fn small_segments() {
+    SEGMENT_BYTES.set(1 << 16);
+}
 
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
@@ -118,7 +133,7 @@ fn a_new_log_has_etcds_size_and_modes() {
         &metadata(),
         &[entry(1, b"x")],
         Some(state(1)),
-        SEGMENT,
+        crate::format::wal::SEGMENT_BYTES,
     );
     let wal = wal.unwrap();
     let file = dir.join("0000000000000000-0000000000000000.wal");
@@ -279,7 +294,8 @@ fn no_failing_disk_takes_a_synced_entry() {
     assert!(count > 40);
     let mut went_on = 0;
     for at in 0..count {
-        for (code, part) in [(ENOSPC, None), (EIO, None), (ENOSPC, Some(5)), (EIO, Some(600))] {
+        let others = [(EIO, None), (ENOSPC, Some(5)), (EIO, Some(600))];
+        for (code, part) in [(ENOSPC, None), others[at % 3]] {
             let folder = tempfile::tempdir().unwrap();
             let dir = folder.path().join("wal");
             let (disk, fault) = Fault::new(at, code, part);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use super::fitness::{self, Plan};
-use super::found::{Founder, make_database, make_dirs, open_database};
+use super::found::{Founder, make_database, make_dirs, open_database, sync_dirs};
 use super::{OpenError, OpenOptions, Opened, Places, Replay, force, names};
 use crate::bolt::db::{Db, View};
 use crate::etcd::data_dir::{DataDir, Facts, agree};
@@ -43,6 +43,7 @@ pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, Ope
         Some(db) => db,
         None => make_database(places, options)?,
     };
+    sync_dirs(places, options)?;
     if let Some(batch) = plan.members.clone() {
         db.commit(batch).map_err(|error| OpenError::database(&places.database, &error))?;
     }

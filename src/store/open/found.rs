@@ -11,7 +11,7 @@ use crate::etcd::peer_urls::{InitialCluster, parse_urls};
 use crate::etcd::restore_log::{self, encode_founding_change};
 use crate::etcd::schema;
 use crate::format::wal::{ConfState, Entry, HardState, Metadata, entry_kind};
-use crate::store::log::Wal;
+use crate::store::log::{Wal, parent};
 
 /// Name of the database until it is complete; servers delete such files at their start.
 const DATABASE_NEW: &str = "db.tmp.new";
@@ -73,9 +73,7 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     let founder = Founder::of(options)?;
     let disk = &options.disk;
     make_dirs(options, &places.snap)?;
-    if let Some(parent) = places.wal.parent() {
-        make_dirs(options, parent)?;
-    }
+    make_dirs(options, parent(&places.wal))?;
     let mut notes = existing::remove_leftovers(places, options, false)?;
     let was_there = places.database_bytes()? > 0;
     let db =
@@ -87,10 +85,9 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     if was_there {
         refuse_used(places, &db)?;
         // A server that was killed may have made some of them.
-        let mut batch = Batch::default();
-        schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
-        db.commit(batch).map_err(|error| OpenError::database(&places.database, &error))?;
+        db.commit(first_rows()).map_err(|error| OpenError::database(&places.database, &error))?;
     }
+    sync_dirs(places, options)?;
     let metadata = founder.metadata().encode();
     let state = Founder::state();
     let mut wal = Wal::create(
@@ -151,14 +148,26 @@ pub(super) fn make_dirs(options: &OpenOptions, folder: &Path) -> Result<(), Open
     if folder.as_os_str().is_empty() || folder.is_dir() {
         return Ok(());
     }
-    let parent = folder.parent().unwrap_or(Path::new(""));
-    make_dirs(options, parent)?;
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let above = parent(folder);
+    make_dirs(options, above)?;
     match options.disk.make_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made.map_err(|error| OpenError::io("make", folder, &error))?,
     }
-    options.disk.sync_dir(parent).map_err(|error| OpenError::io("sync", parent, &error))
+    options.disk.sync_dir(above).map_err(|error| OpenError::io("sync", above, &error))
+}
+
+/// Makes the names of a member's folders durable: a process that made them may have died before it
+/// did.
+pub(super) fn sync_dirs(places: &Places, options: &OpenOptions) -> Result<(), OpenError> {
+    for folder in [parent(&places.dir), &places.dir, &places.member, &places.snap] {
+        match options.disk.sync_dir(folder) {
+            // The folder above may be somebody else's.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced.map_err(|error| OpenError::io("sync", folder, &error))?,
+        }
+    }
+    Ok(())
 }
 
 /// Opens the database, and takes its lock.
@@ -174,13 +183,26 @@ pub(super) fn make_database(places: &Places, options: &OpenOptions) -> Result<Db
     remove_unlocked(options, &new)?;
     let failed = |error| OpenError::database(&new, &error);
     let db = Db::create(disk, &new, &options.database).map_err(failed)?;
-    let mut batch = Batch::default();
-    schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
-    db.commit(batch).map_err(failed)?;
+    db.commit(first_rows()).map_err(failed)?;
     drop(db);
     let moved = disk.rename(&new, &places.database).and_then(|()| disk.sync_dir(&places.snap));
     moved.map_err(|error| OpenError::io("make", &places.database, &error))?;
     open_database(places, options)
+}
+
+/// What etcd writes into a new database before any entry is applied: its buckets, and the revision
+/// at which auth begins.
+fn first_rows() -> Batch {
+    const AUTH_REVISION: u64 = 1;
+    let mut batch = Batch::default();
+    schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
+    let revision = AUTH_REVISION.to_be_bytes().to_vec();
+    batch.plan(
+        schema::AUTH,
+        bytes::Bytes::from_static(schema::AUTH_REVISION),
+        Some(revision.into()),
+    );
+    batch
 }
 
 /// Removes what a killed process left, but not what another one is making.

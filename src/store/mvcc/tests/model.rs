@@ -138,12 +138,22 @@ impl Model {
     }
 
     /// HashKV, by the rule as it is written in etcd, of what a finished compaction leaves.
-    pub(super) fn hash(&self, at: i64) -> u32 {
+    ///
+    /// `None` where a transaction deleted a key and put it again, which etcd's API refuses: its
+    /// compaction would lose the record.
+    pub(super) fn hash(&self, at: i64) -> Option<u32> {
         let compacted = self.naive.compacted;
         let events = || self.events.values().flat_map(|commit| commit.events.iter());
         let mut keys: BTreeMap<&[u8], Vec<&Event>> = BTreeMap::new();
         for event in events() {
             keys.entry(&event.key).or_default().push(event);
+        }
+        let is_odd = |pair: &[&Event]| {
+            pair.first().is_some_and(|first| first.is_delete)
+                && pair.iter().all(|event| event.revision.main == pair[0].revision.main)
+        };
+        if keys.values().any(|list| list.windows(2).any(is_odd)) {
+            return None;
         }
         // The generation that counts at a revision, and the newest record in it.
         let kept = |list: &[&Event], at: i64, with_tombstone: bool| -> Option<Revision> {
@@ -176,7 +186,7 @@ impl Model {
             assert_eq!(RevisionKey::decode(&key).unwrap().is_tombstone, event.is_delete);
             crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, &key), &value);
         }
-        crc
+        Some(crc)
     }
 }
 
