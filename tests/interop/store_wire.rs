@@ -286,11 +286,23 @@ fn delete(answer: DeleteAnswer) -> answer::DeleteRange {
 
 fn txn(answer: TxnAnswer) -> answer::Txn {
     let op = |op: OpAnswer| match op {
-        OpAnswer { range: Some(answer), .. } => answer::Op::Range(range(answer)),
-        OpAnswer { put: Some(answer), .. } => answer::Op::Put(put(answer)),
-        OpAnswer { delete: Some(answer), .. } => answer::Op::DeleteRange(delete(answer)),
-        OpAnswer { txn: Some(answer), .. } => answer::Op::Txn(txn(answer)),
-        _ => answer::Op::Nothing,
+        OpAnswer { range: Some(answer), .. } => answer::Response {
+            revision: revision(&answer.header),
+            op: answer::Op::Range(range(answer)),
+        },
+        OpAnswer { put: Some(answer), .. } => answer::Response {
+            revision: revision(&answer.header),
+            op: answer::Op::Put(put(answer)),
+        },
+        OpAnswer { delete: Some(answer), .. } => answer::Response {
+            revision: revision(&answer.header),
+            op: answer::Op::DeleteRange(delete(answer)),
+        },
+        OpAnswer { txn: Some(answer), .. } => answer::Response {
+            revision: revision(&answer.header),
+            op: answer::Op::Txn(txn(answer)),
+        },
+        _ => answer::Response::default(),
     };
     answer::Txn {
         succeeded: answer.succeeded,

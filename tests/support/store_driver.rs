@@ -33,6 +33,10 @@ pub(crate) fn options(disk: Disk) -> Options {
     options.batch_interval = Duration::from_millis(5);
     options.compaction_sleep = Duration::from_millis(1);
     options.request_timeout = SOON;
+    // Many segments in a short run, and few zeros to make and to read.
+    options.wal_segment_bytes = 64 << 10;
+    options.wals_max = 3;
+    options.snaps_max = 3;
     options
 }
 

@@ -373,13 +373,17 @@ impl Model {
         let succeeded = *path.next().unwrap();
         let mut responses = Vec::new();
         for op in if succeeded { &txn.success } else { &txn.failure } {
-            responses.push(match op {
+            let op = match op {
                 Op::Nothing => answer::Op::Nothing,
                 Op::Range(range) => answer::Op::Range(self.range(range)),
                 Op::Put(put) => answer::Op::Put(self.put(put)),
                 Op::DeleteRange(delete) => answer::Op::DeleteRange(self.delete(delete)),
                 Op::Txn(inner) => answer::Op::Txn(self.txn(inner, path)),
-            });
+            };
+            let has_header = !matches!(op, answer::Op::Nothing | answer::Op::Txn(_));
+            let newest = self.history.last().map_or(0, |record| record.at.main);
+            let revision = if has_header { newest.max(self.revision) } else { 0 };
+            responses.push(answer::Response { revision, op });
         }
         answer::Txn { succeeded, responses }
     }

@@ -30,11 +30,12 @@ pub(super) fn put<'a>(
 
 /// Makes sure that a put can be done: its lease exists, and what it keeps is there.
 pub(super) fn check_put(state: &dyn State, request: &Put<'_>) -> Result<(), Stop> {
-    if (request.ignore_value || request.ignore_lease) && state.latest(request.key)?.is_none() {
-        return Err(Refusal::KeyNotFound.into());
-    }
+    // In this order: 3.6 looks for the key first in a transaction, and 3.7 nowhere.
     if request.lease != 0 && state.row(schema::LEASE, &request.lease.to_be_bytes())?.is_none() {
         return Err(Refusal::LeaseNotFound.into());
+    }
+    if (request.ignore_value || request.ignore_lease) && state.latest(request.key)?.is_none() {
+        return Err(Refusal::KeyNotFound.into());
     }
     Ok(())
 }

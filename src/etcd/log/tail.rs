@@ -55,14 +55,21 @@ pub(super) fn inspect(reader: &Reader, stop: Option<Stop>) -> io::Result<Seen> {
 
 /// Finds the end of the last byte that is not zero, or `from` when all are.
 fn last_nonzero(source: &Source, from: u64) -> io::Result<u64> {
+    const BLOCK: [u8; 4096] = [0; 4096];
     let (mut at, mut end) = (from, from);
     loop {
         let piece = source.read_up_to(at, PIECE_BYTES)?;
         if piece.is_empty() {
             return Ok(end);
         }
-        if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
-            end = at.saturating_add(u64_of(last)).saturating_add(1);
+        // By blocks: nearly all of a segment is zeros.
+        let is_dirty = |block: &[u8]| BLOCK.get(..block.len()) != Some(block);
+        if let Some(last) = piece.chunks(BLOCK.len()).rposition(is_dirty) {
+            let from = last.saturating_mul(BLOCK.len());
+            let block = piece.get(from..).unwrap_or_default();
+            let block = block.get(..BLOCK.len()).unwrap_or(block);
+            let last = block.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+            end = at.saturating_add(u64_of(from)).saturating_add(u64_of(last)).saturating_add(1);
         }
         at = at.saturating_add(u64_of(piece.len()));
     }

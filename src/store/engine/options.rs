@@ -60,6 +60,8 @@ pub struct Options {
     pub lease_checkpoints: Option<Duration>,
     /// WAL directory, where it is not `member/wal`.
     pub wal_dir: Option<PathBuf>,
+    /// Bytes at which a log segment is cut.
+    pub wal_segment_bytes: u64,
     /// Log segments that are kept although nothing needs them.
     pub wals_max: usize,
     /// `.snap` files that are kept.
@@ -106,6 +108,7 @@ impl Default for Options {
             watch_limits: Limits { response_bytes: 3 << 19, waiting_max: 16_384 },
             lease_checkpoints: None,
             wal_dir: None,
+            wal_segment_bytes: crate::format::wal::SEGMENT_BYTES,
             wals_max: 5,
             snaps_max: 5,
             force_new_cluster: false,
@@ -123,6 +126,7 @@ impl Options {
             identity: self.identity.clone(),
             compat: self.compat,
             wal_dir: self.wal_dir.clone(),
+            segment_bytes: self.wal_segment_bytes,
             force_new_cluster: self.force_new_cluster,
             disk: self.disk.clone(),
             database: self.database.clone(),

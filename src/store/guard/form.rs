@@ -4,8 +4,9 @@
 //!    what its parent's longest list left over.
 //! 2. In one list, and in the lists of transactions inside it, no key is put twice, and no put
 //!    stands in a delete. Both lists of one transaction may put the same key.
-//! 3. etcd does not take a delete "from a key on" for a range here, and misses a delete in a
-//!    transaction that follows a put in a sibling. So does this.
+//! 3. etcd misses a delete in a transaction that follows a put in a sibling. So does this. It also
+//!    takes a delete "from a key on" for one of no keys, and this does not: a put in such a range
+//!    is lost when etcd compacts the history, and a server that then reads the key stops.
 //! 4. More than [`ITEMS_MAX`] items or messages deeper than [`DEPTH_MAX`], which the log could not
 //!    be read back with, are too many operations.
 //!
@@ -181,15 +182,23 @@ struct Deletes<'a> {
     keys: BTreeSet<&'a [u8]>,
     /// Ends of ranges by their first keys; no two overlap.
     ranges: BTreeMap<&'a [u8], &'a [u8]>,
+    /// First key from which on all are deleted.
+    from: Option<&'a [u8]>,
 }
 
 impl<'a> Deletes<'a> {
     fn add(&mut self, delete: &DeleteRange<'a>) {
         if delete.range_end.is_empty() {
             self.keys.insert(delete.key);
+        } else if delete.range_end == b"\0" {
+            self.add_from(delete.key);
         } else if delete.key < delete.range_end {
             self.add_range(delete.key, delete.range_end);
         }
+    }
+
+    fn add_from(&mut self, first: &'a [u8]) {
+        self.from = Some(self.from.map_or(first, |from| from.min(first)));
     }
 
     /// Adds a range, joined with those that it overlaps or touches.
@@ -214,15 +223,23 @@ impl<'a> Deletes<'a> {
             self.add_range(first, end);
         }
         self.keys = joined(mem::take(&mut self.keys), other.keys);
+        if let Some(from) = other.from {
+            self.add_from(from);
+        }
     }
 
     fn contains(&self, key: &[u8]) -> bool {
         let range = self.ranges.range(..=key).next_back();
-        self.keys.contains(key) || range.is_some_and(|(_, &end)| key < end)
+        self.keys.contains(key)
+            || range.is_some_and(|(_, &end)| key < end)
+            || self.from.is_some_and(|from| from <= key)
     }
 
     /// Tells whether one of the keys is deleted, by looking at whatever there is less of.
     fn meet(&self, keys: &BTreeSet<&[u8]>) -> bool {
+        if self.from.is_some_and(|from| keys.range(from..).next().is_some()) {
+            return true;
+        }
         if keys.len() < self.keys.len().saturating_add(self.ranges.len()) {
             return keys.iter().any(|key| self.contains(key));
         }

@@ -127,7 +127,11 @@ fn no_key_is_changed_twice() {
     assert_eq!(then(vec![put("aa"), delete("a", "")]), Ok(()));
     assert_eq!(then(vec![delete("a", "c"), delete("b", "d")]), Ok(()));
     assert_eq!(then(vec![delete("c", "a"), put("b")]), Ok(()), "no keys");
-    assert_eq!(then(vec![delete("a", "\0"), put("b")]), Ok(()), "not taken for a range");
+    assert_eq!(then(vec![delete("a", "\0"), put("b")]), twice, "from a key on");
+    assert_eq!(then(vec![delete("b", "\0"), put("a")]), Ok(()));
+    assert_eq!(then(vec![delete("c", "\0"), delete("b", "\0"), put("b")]), twice);
+    assert_eq!(then(vec![delete("b", "\0"), txn(vec![put("c")], vec![])]), twice);
+    assert_eq!(then(vec![put("c"), txn(vec![], vec![delete("b", "\0")])]), twice);
     // Both lists of one inner transaction may, two inner ones may not.
     assert_eq!(then(vec![txn(vec![put("a")], vec![put("a")])]), Ok(()));
     assert_eq!(then(vec![txn(vec![put("a")], vec![]), txn(vec![], vec![put("a")])]), twice);
@@ -191,6 +195,7 @@ fn naive(ops: &[Op<'_>]) -> Option<(Vec<Vec<u8>>, Vec<DeleteRange<'static>>)> {
     }
     let hits = |delete: &DeleteRange<'_>, key: &[u8]| match delete.range_end {
         [] => delete.key == key,
+        [0] => delete.key <= key,
         end => delete.key <= key && key < end,
     };
     let (mut puts, mut deletes) = (Vec::new(), Vec::new());

@@ -144,6 +144,12 @@ impl Locked {
         )))
     }
 
+    /// Lets segments be cut at so many bytes.
+    #[must_use]
+    pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
+        Self { segment_bytes, ..self }
+    }
+
     fn tail(&self, log: &Log) -> Result<&Held, Error> {
         let is_same = self.held.len() == log.segments.len()
             && log.end.segment.saturating_add(1) == log.segments.len();

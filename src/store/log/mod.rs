@@ -94,7 +94,8 @@ pub struct Wal {
 
 impl Wal {
     /// Makes a new log in a directory that is not there: made beside it with these records, synced,
-    /// renamed, its parent synced. It is there with all of them or not at all.
+    /// renamed, its parent synced. It is there with all of them or not at all. Segments are cut at
+    /// so many bytes; etcd's are of [`crate::format::wal::SEGMENT_BYTES`].
     ///
     /// # Errors
     /// The disk fails, or the directory is there and not empty.
@@ -104,8 +105,9 @@ impl Wal {
         metadata: &[u8],
         entries: &[Entry<'_>],
         state: Option<HardState>,
+        segment_bytes: u64,
     ) -> Result<Self, Error> {
-        create::create(disk, dir, metadata, entries, state, segment_bytes())
+        create::create(disk, dir, metadata, entries, state, segment_bytes)
     }
 
     /// Goes on behind the last good record of a log that was read, and repaired where it had to be;

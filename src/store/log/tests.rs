@@ -127,7 +127,14 @@ fn a_new_log_has_etcds_size_and_modes() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("wal");
-    let wal = Wal::create(&Disk::default(), &dir, &metadata(), &[entry(1, b"x")], Some(state(1)));
+    let wal = Wal::create(
+        &Disk::default(),
+        &dir,
+        &metadata(),
+        &[entry(1, b"x")],
+        Some(state(1)),
+        SEGMENT,
+    );
     let wal = wal.unwrap();
     let file = dir.join("0000000000000000-0000000000000000.wal");
     let meta = fs::metadata(&file).unwrap();
@@ -135,7 +142,10 @@ fn a_new_log_has_etcds_size_and_modes() {
     assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
     assert!(!create::temporary(&dir).exists());
     assert_eq!((wal.last_index(), wal.state()), (1, state(1)));
-    assert!(matches!(Wal::create(&Disk::default(), &dir, b"", &[], None), Err(Error::Storage(_))));
+    assert!(matches!(
+        Wal::create(&Disk::default(), &dir, b"", &[], None, SEGMENT),
+        Err(Error::Storage(_))
+    ));
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) struct Read {
 
 pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, OpenError> {
     let locked = Locked::take(&options.disk, &places.wal)?;
+    let locked = locked.with_segment_bytes(options.segment_bytes);
     let db = match places.database_bytes()? {
         0 => None,
         _ => Some(open_database(places, options)?),

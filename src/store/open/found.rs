@@ -92,7 +92,14 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     sync_dirs(places, options)?;
     let metadata = founder.metadata().encode();
     let state = Founder::state();
-    let mut wal = Wal::create(disk, &places.wal, &metadata, &[founder.entry()], Some(state))?;
+    let mut wal = Wal::create(
+        disk,
+        &places.wal,
+        &metadata,
+        &[founder.entry()],
+        Some(state),
+        options.segment_bytes,
+    )?;
     notes.extend(wal.take_notes());
     let log = existing::read_log(&places.wal)?;
     Ok(Some(Opened {

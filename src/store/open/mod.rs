@@ -74,6 +74,9 @@ pub struct OpenOptions {
     pub compat: Option<Compat>,
     /// WAL directory, where it is not `member/wal`.
     pub wal_dir: Option<PathBuf>,
+    /// Bytes at which a segment of the log is cut; etcd's is
+    /// [`crate::format::wal::SEGMENT_BYTES`].
+    pub segment_bytes: u64,
     /// Makes a member of several the only one, as etcd's flag does.
     pub force_new_cluster: bool,
     /// Where changes go.
