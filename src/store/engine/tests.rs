@@ -437,19 +437,105 @@ fn snapshots_are_recorded_and_the_log_is_purged() {
 
 /// Fails changes of a disk from the moment when it is told to.
 #[derive(Debug, Default)]
-struct Breaker(Mutex<Option<&'static str>>);
+struct Breaker(Mutex<Option<&'static str>>, AtomicU64);
 
 impl Probe for Breaker {
     fn before(&self, event: &Change) -> Verdict {
-        match (event, *self.0.lock().unwrap()) {
+        let what = *self.0.lock().unwrap();
+        match (event, what) {
             (Change::Sync { .. }, Some("sync")) | (Change::Write { .. }, Some("write")) => {
                 Verdict::Fail(std::io::Error::from_raw_os_error(5))
+            }
+            (Change::Write { .. }, Some("panic")) => panic!("as told by the test"),
+            (Change::Write { file, .. }, Some("panic in the backend"))
+                if self.is_database(*file) =>
+            {
+                panic!("as told by the test")
             }
             _ => Verdict::Go,
         }
     }
 
-    fn after(&self, _: Change) {}
+    fn after(&self, event: Change) {
+        if let Change::Create { file, path } | Change::Open { file, path } = event
+            && path.parent().is_some_and(|folder| folder.ends_with("snap"))
+        {
+            self.1.store(file, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Breaker {
+    fn is_database(&self, file: u64) -> bool {
+        self.1.load(Ordering::SeqCst) == file
+    }
+}
+
+#[test]
+fn a_thread_that_panics_leaves_nobody_waiting() {
+    for what in ["panic", "panic in the backend"] {
+        let dir = tempfile::tempdir().unwrap();
+        let breaker = Arc::new(Breaker::default());
+        let disk = Disk::with_probe(breaker.clone());
+        let store = open(&dir, Options { disk, ..Options::default() });
+        put(&store, b"a", b"1").unwrap();
+        *breaker.0.lock().unwrap() = Some(what);
+        until("the end of writing", || put(&store, b"b", b"2").is_err());
+        let error = store.failure().unwrap();
+        assert!(error.to_string().contains("came to a sudden end"), "{error}");
+        assert_eq!(records(&store)[0].0, b"a");
+        assert!(store.close().is_err());
+        drop(store);
+        let store = open(&dir, Options::default());
+        assert_eq!(records(&store)[0], (b"a".to_vec(), b"1".to_vec(), 2));
+    }
+}
+
+#[test]
+fn a_store_that_is_closed_under_writers_keeps_what_it_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    // Little may wait for the file, so that writers wait for it.
+    let options = || Options { unsaved_bytes_max: 20_000, ..Options::default() };
+    let store = open(&dir, options());
+    let writers: Vec<_> = (0..8)
+        .map(|thread| {
+            let store = store.clone();
+            std::thread::spawn(move || {
+                let value = vec![b'v'; 4000];
+                let key = |n| format!("{thread}-{n}").into_bytes();
+                let mut count = 0;
+                while put(&store, &key(count), &value).is_ok() {
+                    count += 1;
+                }
+                (thread, count)
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(500));
+    store.close().unwrap();
+    let counts: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    let store = open(&dir, options());
+    let keys: std::collections::BTreeSet<_> =
+        records(&store).into_iter().map(|(key, ..)| key).collect();
+    for (thread, count) in counts {
+        assert!((0..count).all(|n| keys.contains(format!("{thread}-{n}").as_bytes())));
+    }
+}
+
+#[test]
+fn old_revisions_go_by_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let hands = Arc::new(Hands::default());
+    let auto_compaction = crate::store::auto_compact::Retention::Revisions(10);
+    let options = Options { clock: hands.clone(), auto_compaction, ..Options::default() };
+    let store = open(&dir, options);
+    for _ in 0..30 {
+        put(&store, b"k", b"v").unwrap();
+    }
+    hands.go(301);
+    let compacted = || store.shared().core.read(|mvcc| mvcc.compaction_saved()).unwrap();
+    until("a compaction", || compacted() == 21);
+    assert_eq!(store.revision(), 31);
 }
 
 #[test]
