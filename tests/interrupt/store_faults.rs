@@ -29,6 +29,7 @@ fn asks() -> Vec<Ask> {
             bad_forms: 0,
             alarms: None,
             traps: true,
+            leaves_others: false,
             value_bytes: 9000,
         };
         let ask = random(&mut dice, mix);
@@ -111,7 +112,11 @@ fn check(at: u64, fault: Fault, stays: bool, asks: &[Ask]) -> Result<bool, Strin
     }
     let cause = fault.error().to_string();
     let cause = cause.split(" (").next().unwrap();
-    if !ran.errors.iter().any(|error| error.contains(cause)) {
+    // A file that cannot be given room ahead of time is used as it is.
+    let failed = probe.what().unwrap_or_default();
+    let is_harmless =
+        fault != Fault::Broken && failed.starts_with("SetLen") && ran.errors.is_empty();
+    if !is_harmless && !ran.errors.iter().any(|error| error.contains(cause)) {
         return Err(format!("{what}: nobody is told {cause:?}: {:?}", ran.errors));
     }
     let store = Store::open(&dir, faulty_options(Disk::default()))

@@ -17,6 +17,7 @@ use crate::store_states::asked;
 use crate::store_watch::Watchers;
 
 fn session(seed: u64, requests: usize) {
+    println!("seed {seed}");
     let mut dice = Dice(seed);
     let (_folder, root) = fresh();
     let dir = root.join("data");
@@ -32,6 +33,7 @@ fn session(seed: u64, requests: usize) {
             bad_forms: 40,
             alarms: Some(store.member_id().0),
             traps: true,
+            leaves_others: false,
             value_bytes: 2000,
         };
         let request = random(&mut dice, mix);

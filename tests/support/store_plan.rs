@@ -47,6 +47,7 @@ impl Plan {
                 bad_forms: 0,
                 alarms: None,
                 traps: true,
+                leaves_others: false,
                 value_bytes,
             };
             let ask = random(&mut dice, mix);

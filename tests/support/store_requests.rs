@@ -12,6 +12,8 @@ use crate::power_history::Dice;
 
 const KEYS: &[&str] = &["a", "a/1", "a/2", "b", "b/1", "b/22", "c", "d", "d/long/name", "e", "\0"];
 const ENDS: &[&[u8]] = &[b"", b"", b"", b"\0", b"b", b"c", b"d0", b"a"];
+/// Above all keys here, and below those that tests put besides.
+const AFTER_ALL: &[u8] = b"f";
 const LEASES: &[i64] = &[7, 8, 9, -3, 1 << 62];
 
 /// A request that owns its bytes.
@@ -96,6 +98,8 @@ pub(crate) struct Mix {
     pub(crate) alarms: Option<u64>,
     /// Whether requests on which etcd stops are among them.
     pub(crate) traps: bool,
+    /// Whether keys that are not of the mix are left alone.
+    pub(crate) leaves_others: bool,
     /// Longest value in bytes.
     pub(crate) value_bytes: usize,
 }
@@ -197,7 +201,10 @@ impl Maker<'_> {
     }
 
     fn delete(&mut self) -> DeleteRange<'static> {
-        let range_end = if self.chance(2) { b"" } else { self.one_of(ENDS) };
+        let mut range_end = if self.chance(2) { b"" } else { self.one_of(ENDS) };
+        if range_end == b"\0" && self.mix.leaves_others {
+            range_end = AFTER_ALL;
+        }
         DeleteRange { key: self.key(), range_end, prev_kv: self.chance(2) }
     }
 
@@ -297,7 +304,7 @@ impl Maker<'_> {
 fn end_deletes(txn: &mut Txn<'_>) {
     for op in txn.success.iter_mut().chain(&mut txn.failure) {
         match op {
-            Op::DeleteRange(delete) if delete.range_end == b"\0" => delete.range_end = b"\xff",
+            Op::DeleteRange(delete) if delete.range_end == b"\0" => delete.range_end = AFTER_ALL,
             Op::Txn(inner) => end_deletes(inner),
             _ => {}
         }

@@ -108,7 +108,7 @@ impl Default for Options {
             watch_limits: Limits { response_bytes: 3 << 19, waiting_max: 16_384 },
             lease_checkpoints: None,
             wal_dir: None,
-            wal_segment_bytes: crate::format::wal::SEGMENT_BYTES,
+            wal_segment_bytes: crate::store::log::segment_bytes(),
             wals_max: 5,
             snaps_max: 5,
             force_new_cluster: false,

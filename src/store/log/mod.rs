@@ -41,12 +41,12 @@ const BUFFER_KEPT_BYTES: usize = 1 << 20;
 
 /// Bytes that a segment is given.
 #[cfg(not(test))]
-fn segment_bytes() -> u64 {
+pub(super) fn segment_bytes() -> u64 {
     SEGMENT_BYTES
 }
 
 #[cfg(test)]
-use tests::segment_bytes;
+pub(super) use tests::segment_bytes;
 
 /// Name of the next segment until it is complete, as etcd's.
 const NEXT_NAME: &str = "0.tmp";

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// Bytes that a segment is given: those of the program, unless a test of this thread says else.
-pub(super) fn segment_bytes() -> u64 {
+pub(in crate::store) fn segment_bytes() -> u64 {
     SEGMENT_BYTES.get()
 }
 
@@ -133,7 +133,7 @@ fn a_new_log_has_etcds_size_and_modes() {
         &metadata(),
         &[entry(1, b"x")],
         Some(state(1)),
-        SEGMENT,
+        crate::format::wal::SEGMENT_BYTES,
     );
     let wal = wal.unwrap();
     let file = dir.join("0000000000000000-0000000000000000.wal");

@@ -85,9 +85,7 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     if was_there {
         refuse_used(places, &db)?;
         // A server that was killed may have made some of them.
-        let mut batch = Batch::default();
-        schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
-        db.commit(batch).map_err(|error| OpenError::database(&places.database, &error))?;
+        db.commit(first_rows()).map_err(|error| OpenError::database(&places.database, &error))?;
     }
     sync_dirs(places, options)?;
     let metadata = founder.metadata().encode();
@@ -185,13 +183,26 @@ pub(super) fn make_database(places: &Places, options: &OpenOptions) -> Result<Db
     remove_unlocked(options, &new)?;
     let failed = |error| OpenError::database(&new, &error);
     let db = Db::create(disk, &new, &options.database).map_err(failed)?;
-    let mut batch = Batch::default();
-    schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
-    db.commit(batch).map_err(failed)?;
+    db.commit(first_rows()).map_err(failed)?;
     drop(db);
     let moved = disk.rename(&new, &places.database).and_then(|()| disk.sync_dir(&places.snap));
     moved.map_err(|error| OpenError::io("make", &places.database, &error))?;
     open_database(places, options)
+}
+
+/// What etcd writes into a new database before any entry is applied: its buckets, and the revision
+/// at which auth begins.
+fn first_rows() -> Batch {
+    const AUTH_REVISION: u64 = 1;
+    let mut batch = Batch::default();
+    schema::BUCKETS.iter().for_each(|name| batch.bucket(name));
+    let revision = AUTH_REVISION.to_be_bytes().to_vec();
+    batch.plan(
+        schema::AUTH,
+        bytes::Bytes::from_static(schema::AUTH_REVISION),
+        Some(revision.into()),
+    );
+    batch
 }
 
 /// Removes what a killed process left, but not what another one is making.

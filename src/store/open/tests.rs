@@ -28,6 +28,7 @@ const VERSIONS: [&str; 4] = ["3.4", "3.5", "3.6", "3.7"];
 
 pub(super) fn options() -> OpenOptions {
     OpenOptions {
+        segment_bytes: crate::store::log::segment_bytes(),
         identity: Identity {
             name: "default".into(),
             peer_urls: vec!["http://localhost:2380".into()],
