@@ -367,7 +367,7 @@ impl Bench {
     fn puts(&self) {
         let file = File::create(self.dir("synced")).unwrap();
         let began = Instant::now();
-        let mut syncs = 0;
+        let mut syncs = 0_u32;
         while began.elapsed() < self.phase {
             file.write_all_at(&[7; 4096], u64::from(syncs) * 4096).unwrap();
             file.sync_data().unwrap();

@@ -144,7 +144,6 @@ pub struct RangePlan {
     shape: Shape,
     items: Vec<Item>,
     count: u64,
-    is_count_known: bool,
     rest: Option<Rest>,
     pin: Option<Pin>,
 }
@@ -224,14 +223,15 @@ impl Mvcc {
             Span::From(key) => (key, None),
         };
         let is_now = self.is_now(bound);
+        let count =
+            if is_now { self.index.count(keys) } else { self.index.count_before(keys, bound) };
         RangePlan {
             view: self.view.clone(),
             revision,
             bound,
             shape,
             items: Vec::new(),
-            count: if is_now { self.index.count(keys) } else { 0 },
-            is_count_known: is_now,
+            count,
             rest: Some(Rest { key: key.to_vec(), end }),
             pin: None,
         }
@@ -246,26 +246,20 @@ impl Mvcc {
         let Some(rest) = plan.rest.take() else { return };
         plan.view = self.view.clone();
         let shape = plan.shape;
-        if plan.is_count_known && (shape.is_count_only || plan.count == 0) {
+        if shape.is_count_only || plan.count == 0 {
             return;
         }
         let mut next = None;
         let mut left = budget;
-        let (items, count) = (&mut plan.items, &mut plan.count);
-        let is_count_known = plan.is_count_known;
+        let items = &mut plan.items;
         let mut take = |key: &[u8], revision: Revision, latest: Option<&Latest>| {
             if left == 0 {
                 next = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
             left = left.saturating_sub(1);
-            if !is_count_known {
-                *count = count.saturating_add(1);
-            }
-            if !shape.is_count_only && items.len() < shape.take {
-                items.extend(self.item(&shape, key, revision, latest));
-            }
-            if is_count_known && items.len() >= shape.take {
+            items.extend(self.item(&shape, key, revision, latest));
+            if items.len() >= shape.take {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

@@ -75,11 +75,11 @@ impl Chunk {
         }
         let events = commits.iter().flat_map(|commit| commit.events.iter());
         let bytes = events.fold(0_usize, |sum, event| sum.saturating_add(event.kv.0.len()));
-        self.step = match bytes {
-            0..=STEP_BYTES_FEW => self.step.saturating_mul(2).min(STEP_EVENTS_MAX),
-            ..=STEP_BYTES => self.step,
-            _ => (self.step / 2).max(1),
-        };
+        if bytes <= STEP_BYTES_FEW {
+            self.step = self.step.saturating_mul(2).min(STEP_EVENTS_MAX);
+        } else if bytes > STEP_BYTES {
+            self.step = (self.step / 2).max(1);
+        }
         (self.from, self.last) = (from, last);
         self.commits = commits.into_iter().map(Known::new).collect();
         Ok(())
