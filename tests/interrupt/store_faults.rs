@@ -123,7 +123,7 @@ fn check(at: u64, fault: Fault, stays: bool, asks: &[Ask]) -> Result<bool, Strin
         .map_err(|error| format!("{what}: does not open afterwards: {error}"))?;
     let done = compare(&store, &ran.model);
     let or = ran.or.as_ref().map(|model| compare(&store, model));
-    if done.is_err() && !or.is_some_and(|or| or.is_ok()) {
+    if done.is_err() && or.is_none_or(|or| or.is_err()) {
         return Err(format!("{what}: {done:?}; {:?}", ran.errors));
     }
     let _ = store.close();

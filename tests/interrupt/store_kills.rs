@@ -152,12 +152,12 @@ fn writes_until_it_is_killed() {
                 std::thread::sleep(Duration::from_millis(15));
                 let at = newest.load(Ordering::SeqCst) - 150;
                 if at > 1 {
-                    match ask(store, &Ask::compact(at, turn % 4 == 0)) {
+                    match ask(store, &Ask::compact(at, turn.is_multiple_of(4))) {
                         Ok(_) => say(&format!("compacted {at}")),
                         Err(error) => say(&format!("not compacted {error}")),
                     }
                 }
-                if turn % 10 == 0 {
+                if turn.is_multiple_of(10) {
                     match defrag(store) {
                         Ok(()) => say("defragmented"),
                         Err(error) => say(&format!("refused 0 0 defrag: {error}")),

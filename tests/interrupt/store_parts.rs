@@ -20,8 +20,10 @@ enum Mark {
     Done(usize),
 }
 
+type Row = (&'static [u8], Vec<u8>, Option<Vec<u8>>);
+
 /// A commit's rows: puts and drops in two buckets, small ones and some of many pages.
-fn rows(number: usize) -> Vec<(&'static [u8], Vec<u8>, Option<Vec<u8>>)> {
+fn rows(number: usize) -> Vec<Row> {
     let mut dice = Dice(number as u64 + 5);
     let count = [1, 3, 10, 60][dice.below(4)];
     let row = |dice: &mut Dice| {

@@ -21,7 +21,7 @@ fn session(seed: u64, requests: usize) {
     let mut dice = Dice(seed);
     let (_folder, root) = fresh();
     let dir = root.join("data");
-    let compat = if seed % 2 == 0 { Compat::V3_6 } else { Compat::V3_7 };
+    let compat = if seed.is_multiple_of(2) { Compat::V3_6 } else { Compat::V3_7 };
     let options = || Options { compat: Some(compat), ..options(Disk::default()) };
     let mut store = Store::open(&dir, options()).unwrap();
     let mut model = Model { keys_only_without_lease: compat == Compat::V3_7, ..Model::default() };

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -157,7 +157,7 @@ fn kind(event: &Event) -> &'static str {
     }
 }
 
-fn name(path: &PathBuf) -> String {
+fn name(path: &Path) -> String {
     let last: Vec<_> = path.iter().rev().take(2).collect();
     last.into_iter().rev().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
