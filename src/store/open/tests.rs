@@ -39,7 +39,6 @@ pub(super) fn options() -> OpenOptions {
         wal_dir: None,
         force_new_cluster: false,
         disk: Disk::default(),
-        segment_bytes: crate::format::wal::SEGMENT_BYTES,
         database: db::Options::default(),
     }
 }
