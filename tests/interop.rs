@@ -23,8 +23,14 @@ mod proxy;
 mod store_driver;
 #[path = "support/store_model.rs"]
 mod store_model;
+#[path = "support/store_plan.rs"]
+mod store_plan;
+#[path = "support/store_probe.rs"]
+mod store_probe;
 #[path = "support/store_requests.rs"]
 mod store_requests;
+#[path = "support/store_states.rs"]
+mod store_states;
 mod support;
 
 #[cfg(feature = "live")]
@@ -70,6 +76,9 @@ mod saves;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;
+#[cfg(feature = "live")]
+#[path = "interop/store_states.rs"]
+mod store_states_on_real;
 #[cfg(feature = "live")]
 #[path = "interop/store_takeover.rs"]
 mod store_takeover;

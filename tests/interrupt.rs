@@ -14,6 +14,8 @@ mod power_loss;
 mod store_driver;
 #[path = "interrupt/store_faults.rs"]
 mod store_faults;
+#[path = "interrupt/store_fixtures.rs"]
+mod store_fixtures;
 #[path = "interrupt/store_kills.rs"]
 mod store_kills;
 #[path = "support/store_model.rs"]

@@ -26,7 +26,7 @@ use crate::support::{Rows, Sandbox, hex, sha256};
 
 const CHILD: &str = "store_takeover::serves_until_it_is_killed";
 /// How long each of them works before it is killed.
-const LIFE: Duration = Duration::from_millis(700);
+const LIFE: Duration = Duration::from_millis(400);
 /// So that a member says the same of itself whoever serves it.
 const ADVERTISED: &str = "http://127.0.0.1:1";
 const FLAGS: [&str; 2] = ["--advertise-client-urls=http://127.0.0.1:1", "--snapshot-count=300"];
@@ -45,7 +45,7 @@ fn open(dir: &Path) -> Store {
 }
 
 /// What a store holds, in the oracle's shape.
-fn told(store: &Store) -> Value {
+pub(crate) fn told(store: &Store) -> Value {
     let revision = store.revision();
     let key = |record: &etcdkit::etcd::record::KeyValue<'_>| {
         json!({
@@ -77,7 +77,7 @@ fn told(store: &Store) -> Value {
 }
 
 /// The same of a real server.
-fn truth(etcd: &Etcd<'_>) -> Value {
+pub(crate) fn truth(etcd: &Etcd<'_>) -> Value {
     let truth = etcd.truth();
     let revision = truth["revision"].as_i64().expect("a revision");
     let (hash, compact_revision) = Wire::connect(&etcd.endpoint).hash_kv(revision);
@@ -94,7 +94,7 @@ fn truth(etcd: &Etcd<'_>) -> Value {
 }
 
 #[track_caller]
-fn same(what: &str, found: &Value, wanted: &Value) {
+pub(crate) fn same(what: &str, found: &Value, wanted: &Value) {
     for (name, wanted) in wanted.as_object().expect("an object") {
         let (Some(found), Some(wanted)) = (found[name].as_array(), wanted.as_array()) else {
             assert_eq!(found[name], *wanted, "{what}: {name}");
@@ -205,7 +205,7 @@ fn ours_until_killed(dir: &Path, seed: u64) -> Marks {
 /// Lets a real etcd work, and kills it.
 fn theirs_until_killed(real: &Real, etcd: Etcd<'_>, seed: u64) -> Marks {
     let mut fill = real.program("oracle");
-    fill.args(["fill", "--endpoint", &etcd.endpoint, "--keys=40", "--ops=400"]);
+    fill.args(["fill", "--endpoint", &etcd.endpoint, "--keys=30", "--ops=200"]);
     let seed_flag = format!("--seed={seed}");
     fill.arg(&seed_flag);
     let (stop, endpoint) = (AtomicBool::new(false), etcd.endpoint.clone());
@@ -244,7 +244,7 @@ fn holds(what: &str, told: &Value, marks: &Marks) {
     assert!(marks.len() > 5, "{what}: hardly anything was acknowledged");
 }
 
-fn start(data_dir: PathBuf) -> Start<'static> {
+pub(crate) fn start(data_dir: PathBuf) -> Start<'static> {
     Start { data_dir, name: "m1", more: &FLAGS, ..Start::default() }
 }
 

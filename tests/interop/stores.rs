@@ -15,7 +15,6 @@ use crate::support::{Sandbox, hex};
 
 fn options(name: &str) -> OpenOptions {
     OpenOptions {
-        segment_bytes: etcdkit::format::wal::SEGMENT_BYTES,
         identity: Identity {
             name: name.into(),
             peer_urls: vec!["http://localhost:2380".into()],

@@ -11,7 +11,7 @@ use etcdkit::bolt::disk::{Disk, Probe};
 use etcdkit::store::engine::{Options, Store};
 
 use crate::power_history::Dice;
-use crate::power_loss::fresh;
+use crate::power_history::fresh;
 use crate::store_driver::{ask, compare, defrag, options};
 use crate::store_model::{Model, Said};
 use crate::store_probe::{Fault, Faulty};

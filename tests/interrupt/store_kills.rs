@@ -179,13 +179,9 @@ fn say(line: &str) {
 #[derive(Clone, Debug, Default)]
 struct Known {
     next: usize,
-    /// Was begun, and no answer came.
-    unknown: Option<usize>,
     /// Live keys with their values, of what is known to be done.
     keys: BTreeMap<String, (Vec<u8>, i64)>,
     leases: BTreeSet<i64>,
-    /// Revisions by number of the request.
-    revisions: BTreeMap<usize, i64>,
 }
 
 impl Known {

@@ -9,7 +9,7 @@ use etcdkit::store::engine::Store;
 use etcdkit::store::open::Compat;
 
 use crate::power_history::Dice;
-use crate::power_loss::fresh;
+use crate::power_history::fresh;
 use crate::store_driver::{ask, compare, defrag, options};
 use crate::store_model::Model;
 use crate::store_requests::{Mix, random};

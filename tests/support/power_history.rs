@@ -159,6 +159,14 @@ pub(crate) fn read_tree(root: &Path) -> Tree {
     tree
 }
 
+/// Makes a fresh folder, in memory where that can be: hundreds of them are made and synced.
+pub(crate) fn fresh() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::Builder::new();
+    let folder = folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir()).unwrap();
+    let root = fs::canonicalize(folder.path()).unwrap();
+    (folder, root)
+}
+
 /// Makes everything of a tree below a folder.
 pub(crate) fn write_tree(root: &Path, tree: &Tree) {
     for (path, item) in tree {

@@ -6,14 +6,15 @@
 //! is left beside it can be told for a temporary; and the same operation runs again on it.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use etcdkit::ops::disk::{self, Event};
 use etcdkit::ops::{Error, ExitCode};
 
-use crate::power_history::{Change, History, Item, STATES_MAX, State, Tree, read_tree, write_tree};
+use crate::power_history::{
+    Change, History, Item, STATES_MAX, State, Tree, fresh, read_tree, write_tree,
+};
 
 type Before = Box<dyn Fn(&Path)>;
 type Run = Box<dyn Fn(&Path) -> Result<(), Error>>;
@@ -253,14 +254,6 @@ impl Case {
         }
         Ok(())
     }
-}
-
-/// Makes a fresh folder, in memory where that can be: hundreds of them are made and synced.
-pub(crate) fn fresh() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::Builder::new();
-    let folder = folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir()).unwrap();
-    let root = fs::canonicalize(folder.path()).unwrap();
-    (folder, root)
 }
 
 /// Tells a path that is, or is in, a temporary of ours.

@@ -1,4 +1,5 @@
-//! What a store is asked for while its disk is recorded, and what it must hold after a loss of power.
+//! What a store is asked for while its disk is recorded, and what it must hold after a loss of
+//! power.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -126,8 +127,24 @@ impl Plan {
         root: &Path,
         seen: &Seen<'_, Mark>,
     ) -> Result<(), String> {
-        let done = seen.marks.iter().filter(|mark| matches!(mark, Mark::Done(_))).count();
-        let begun = seen.marks.iter().filter(|mark| matches!(mark, Mark::Begun(_))).count();
+        let (done, begun) = Self::counts(seen.marks);
+        self.check_between(models, root, done, begun)
+    }
+
+    /// How many requests were answered, and how many were begun.
+    pub(crate) fn counts(marks: &[Mark]) -> (usize, usize) {
+        let done = marks.iter().filter(|mark| matches!(mark, Mark::Done(_))).count();
+        let begun = marks.iter().filter(|mark| matches!(mark, Mark::Begun(_))).count();
+        (done, begun)
+    }
+
+    pub(crate) fn check_between(
+        &self,
+        models: &[Model],
+        root: &Path,
+        done: usize,
+        begun: usize,
+    ) -> Result<(), String> {
         let dir = root.join("data");
         let store = Store::open(&dir, (self.options)(Disk::default()))
             .map_err(|error| format!("does not open: {error}"))?;

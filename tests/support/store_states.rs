@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use etcdkit::bolt::disk::Disk;
 
-use crate::power_history::{Change, Dice, History, Tree, read_tree, write_tree};
-use crate::power_loss::fresh;
+use crate::power_history::{Change, Dice, History, Tree, fresh, read_tree, write_tree};
 use crate::store_probe::{Recorder, Step, describe};
 
 /// What one looks at is told of the run up to there.
