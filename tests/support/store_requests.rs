@@ -241,7 +241,7 @@ impl Maker<'_> {
         let compares = self.one_of(&[0, 1, 1, 2]);
         let compare = (0..compares).map(|_| self.compare(bytes)).collect();
         let reads_only = self.chance(5);
-        let mut ops = |maker: &mut Self| {
+        let ops = |maker: &mut Self| {
             let count = maker.one_of(&[0, 1, 1, 2, 3, 4]);
             (0..count).map(|_| maker.op(bytes, depth, reads_only)).collect()
         };
