@@ -25,7 +25,6 @@ fn options(name: &str) -> OpenOptions {
         wal_dir: None,
         force_new_cluster: false,
         disk: Disk::default(),
-        segment_bytes: etcdkit::format::wal::SEGMENT_BYTES,
         database: db::Options::default(),
     }
 }

@@ -454,11 +454,11 @@ impl Naive {
         for op in Self::list(plan, before) {
             match op {
                 Plan::Put { key, lease, ignore_value, ignore_lease, .. } => {
-                    if (*ignore_value || *ignore_lease) && !before.live.contains_key(key) {
-                        return Err(Some(Refusal::KeyNotFound));
-                    }
                     if *lease != 0 && !before.leases.contains_key(lease) {
                         return Err(Some(Refusal::LeaseNotFound));
+                    }
+                    if (*ignore_value || *ignore_lease) && !before.live.contains_key(key) {
+                        return Err(Some(Refusal::KeyNotFound));
                     }
                 }
                 Plan::Range { revision, .. } if *revision > before.revision => {

@@ -127,6 +127,43 @@ fn what_many_wrote_is_there_after_a_close_and_after_a_kill() {
 }
 
 #[test]
+fn what_killed_etcds_left_is_gone_on_with_in_their_own_words() {
+    for version in ["3.4", "3.5", "3.6", "3.7"] {
+        let dir = crate::store::open::tests::killed(version);
+        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let (before, revision) = (records(&store), store.revision());
+        assert!(!before.is_empty() && revision > 1);
+        assert_eq!(store.cluster_version().unwrap().to_string(), format!("{version}.0"));
+        let storage = store.status(&me()).unwrap().storage_version;
+        let has_one = ["3.6", "3.7"].contains(&version);
+        assert_eq!(storage, if has_one { format!("{version}.0") } else { String::new() });
+        assert_eq!(put(&store, b"/new", b"value").unwrap(), revision + 1);
+        let sum = store.hash_kv(&me(), 0).unwrap();
+        store.kill();
+        // Nothing that this version of etcd does not know was logged.
+        let log = crate::etcd::log::Log::open(&dir.path().join("member/wal")).unwrap();
+        let mut entries = log.entries(0).unwrap();
+        let mut numbers = Vec::new();
+        while let Some(entry) = entries.read_next().unwrap() {
+            if let Ok(crate::etcd::request::Content::Request(request)) =
+                crate::etcd::request::Content::decode(entry.data)
+            {
+                numbers.push(request.body.name());
+            }
+        }
+        assert!(numbers.contains(&"put"), "{version}: {numbers:?}");
+        if version == "3.4" {
+            assert!(!numbers.contains(&"cluster_member_attr_set"), "{numbers:?}");
+        }
+        let store = Store::open(dir.path(), Options::default()).unwrap();
+        assert_eq!(store.hash_kv(&me(), 0).unwrap(), sum);
+        assert_eq!(records(&store).len(), before.len() + 1);
+        let own = store.members(&me()).unwrap();
+        assert_eq!((own.len(), own[0].name.as_str()), (1, "default"));
+    }
+}
+
+#[test]
 fn a_directory_in_use_is_not_opened_twice() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(&dir, Options::default());

@@ -28,7 +28,7 @@ mod members;
 mod replay;
 mod snap_file;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};

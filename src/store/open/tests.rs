@@ -66,7 +66,7 @@ pub(super) fn fixture(path: &str) -> tempfile::TempDir {
     dir
 }
 
-pub(super) fn killed(version: &str) -> tempfile::TempDir {
+pub(in crate::store) fn killed(version: &str) -> tempfile::TempDir {
     fixture(&format!("etcd-{version}/killed-datadir.tar.gz"))
 }
 
