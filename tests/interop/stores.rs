@@ -26,6 +26,7 @@ fn options(name: &str) -> OpenOptions {
         force_new_cluster: false,
         disk: Disk::default(),
         database: db::Options::default(),
+        segment_bytes: etcdkit::format::wal::SEGMENT_BYTES,
     }
 }
 

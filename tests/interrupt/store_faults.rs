@@ -157,5 +157,5 @@ fn a_disk_that_fails_is_told_and_nothing_is_lost() {
     println!("{struck} faults struck, of {changes} changes in a run");
     let first: Vec<_> = problems.iter().take(6).map(String::as_str).collect();
     assert!(first.is_empty(), "{} of {struck}\n{}", problems.len(), first.join("\n"));
-    assert!(struck > wanted, "{struck} faults struck");
+    assert!(struck > wanted.min(changes), "{struck} faults struck");
 }
