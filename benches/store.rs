@@ -1,7 +1,7 @@
 //! Speed and memory of the store, where the network has no part in it.
 //!
-//! `cargo bench --bench store` prints one line a figure, with the bar that it is held to where there
-//! is one. Nothing here fails on a number. What is timed:
+//! `cargo bench --bench store` prints one line a figure, with the bar that it is held to where
+//! there is one. Nothing here fails on a number. What is timed:
 //!
 //! - `index`: the index by itself, with keys like those of Kubernetes.
 //! - `puts`: 64 threads that write 256 bytes each, on the disk below the target folder; against

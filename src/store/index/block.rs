@@ -8,9 +8,12 @@
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | a row for each key | packed little-endian fields, each as wide as the widest value in this block needs (0 to 8 bytes); a put that fits changes its row where it is |
+//! | as many as all rows | a row for each key, of packed little-endian fields |
 //! | 8 | zeros, so that any field can be read as 8 bytes |
 //! | the rest | text: the prefix, then the tails |
+//!
+//! A field is as wide as its widest value in this block needs, 0 to 8 bytes: a put that fits
+//! changes its row where it is.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -132,7 +135,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-fn common(a: &[u8], b: &[u8]) -> usize {
+fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
@@ -325,7 +328,7 @@ impl Block {
             *self = Self { prefix: key.len() as u32, ..Self::default() };
             self.bytes = [&[0; PAD], key].concat();
         }
-        let shared = common(self.prefix(), key);
+        let shared = shared_bytes(self.prefix(), key);
         if shared < self.prefix as usize {
             *self = Self::gather(&[(self, 0..self.len())], shared);
         }
@@ -419,7 +422,7 @@ impl Block {
         let mut widths = [0; FIELDS];
         for (block, at) in keys() {
             block.read_key(at, &mut key);
-            first.truncate(common(&first, &key));
+            first.truncate(shared_bytes(&first, &key));
             len += 1;
             text += key.len();
             for (width, field) in widths.iter_mut().zip(Field::ALL).skip(OWN) {
