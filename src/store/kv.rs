@@ -153,7 +153,8 @@ mod tests {
             prop_assert_eq!(&put.kv.0[..], &bytes[..]);
             prop_assert_eq!(&put.key[..], &key[..]);
             let (row, value) = put.row();
-            prop_assert_eq!(Event::decode(RevisionKey::decode(&row).unwrap(), &value).unwrap(), put);
+            let row = RevisionKey::decode(&row).unwrap();
+            prop_assert_eq!(Event::decode(row, &value).unwrap(), put);
 
             let delete = Event::delete(revision, &key);
             let record = delete.kv.record();

@@ -1,7 +1,8 @@
 //! Stores that lose power at any moment: each state of the disk opens, with all that was answered
 //! and nothing half done.
 //!
-//! `ETCDKIT_STORE_STATES` asks for more states of each run, `ETCDKIT_STORE_REQUESTS` for longer runs.
+//! `ETCDKIT_STORE_STATES` asks for more states of each run, `ETCDKIT_STORE_REQUESTS` for longer
+//! runs.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! wrote it up to T - 1. It is free when none of those lives, and at T + 1 at the earliest, when
 //! the meta of T is durable.
 //!
-//! Source: go.etcd.io/bbolt `internal/freelist/shared.go` (1.4.3). Where bbolt takes any run that is
-//! long enough, this takes the shortest, and of those the first.
+//! Source: go.etcd.io/bbolt `internal/freelist/shared.go` (1.4.3). Where bbolt takes any run that
+//! is long enough, this takes the shortest, and of those the first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

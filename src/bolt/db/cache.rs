@@ -1,7 +1,7 @@
 //! Pages in memory, a bounded number of bytes of them.
 //!
-//! A page is kept by its id alone: as long as any view reaches a page, its id is not used again, and
-//! a page that a commit writes replaces what was kept under its id before a view reaches it.
+//! A page is kept by its id alone: as long as any view reaches a page, its id is not used again,
+//! and a page that a commit writes replaces what was kept under its id before a view reaches it.
 //!
 //! Pages that were not asked for since the hand last passed them go first; branches get a few
 //! rounds more.

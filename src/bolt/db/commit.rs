@@ -1,7 +1,7 @@
 //! How a transaction gets to the disk.
 //!
-//! Grow and sync; pages, ascending, and sync; the meta, and sync. Until the meta is written the file
-//! holds the state before, since no page that its meta reaches is written to.
+//! Grow and sync; pages, ascending, and sync; the meta, and sync. Until the meta is written the
+//! file holds the state before, since no page that its meta reaches is written to.
 //!
 //! Source: go.etcd.io/bbolt `tx.Commit`, `db.grow` (1.4.3).
 

@@ -1,8 +1,8 @@
 //! A bbolt file that is changed in place while others read it.
 //!
 //! [`Db`] has one writer at a time and any number of [`View`]s, each of which sees the file as it
-//! was when the view was taken, however long it lives. A [`Batch`] of rows is one transaction: it is
-//! there as a whole or not at all, also after a loss of power.
+//! was when the view was taken, however long it lives. A [`Batch`] of rows is one transaction: it
+//! is there as a whole or not at all, also after a loss of power.
 //!
 //! 1. A commit writes changed pages where no valid meta and no view reaches, grows the file first
 //!    where it must, syncs, writes the one meta that does not serve, and syncs again.

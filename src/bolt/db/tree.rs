@@ -3,8 +3,8 @@
 //! The tree is gone down with the rows, sorted; leaves that change are merged with them, and every
 //! node from there up to the root is made anew. Then, as bbolt does:
 //!
-//! 1. A node that lost elements and is small joins its left neighbour, or the right one if it is the
-//!    first; an empty one goes. A root branch with one child becomes that child.
+//! 1. A node that lost elements and is small joins its left neighbour, or the right one if it is
+//!    the first; an empty one goes. A root branch with one child becomes that child.
 //! 2. A node that is too large is split, by the fill of its bucket.
 //! 3. A bucket of one small leaf stands inside its parent.
 //!
@@ -138,7 +138,7 @@ impl<'a> Edit<'a> {
         Self { moment, alloc, page_bytes, flags: 0, fill: Fill(5), pages: Vec::new() }
     }
 
-    /// Makes the changes; returns the new root page and the new pages, or `None` if nothing changes.
+    /// Makes the changes; returns the new root page and all new pages; `None` if nothing changes.
     pub(super) fn run(mut self, batch: Batch) -> Result<Option<(u64, Vec<Node>)>, Error> {
         let mut values = Vec::new();
         for (name, rows) in batch.buckets {

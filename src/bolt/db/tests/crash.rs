@@ -1,7 +1,7 @@
 //! Losses of power and disks that fail.
 //!
-//! A recorded run is played again up to every moment. What was synced is there; of what was not, any
-//! part may be, each write whole, not at all, or up to some sector.
+//! A recorded run is played again up to every moment. What was synced is there; of what was not,
+//! any part may be, each write whole, not at all, or up to some sector.
 
 use std::collections::BTreeSet;
 use std::io;
