@@ -235,8 +235,8 @@ struct Told {
     odd: Vec<String>,
 }
 
-/// Runs a child and kills it after a while.
-fn round(dir: &Path, known: &[Known], life: Duration) -> Told {
+/// Runs a child and kills it after a while: of its life, or of its work once it is open.
+fn round(dir: &Path, known: &[Known], life: Duration, is_early: bool) -> Told {
     let firsts: Vec<String> = known.iter().map(|one| one.next.to_string()).collect();
     let mut child: Child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", CHILD, "--ignored", "--nocapture", "--test-threads=1"])
@@ -258,6 +258,13 @@ fn round(dir: &Path, known: &[Known], life: Duration) -> Told {
             line.clear();
         }
     });
+    let mut first = Vec::new();
+    while !is_early && !first.iter().any(|line: &String| line.ends_with("store: open")) {
+        match lines.recv_timeout(Duration::from_secs(60)) {
+            Ok(line) => first.push(line),
+            Err(error) => panic!("the child does not open: {error}: {first:?}"),
+        }
+    }
     std::thread::sleep(life);
     let ended = child.try_wait().unwrap();
     child.kill().unwrap();
@@ -267,7 +274,7 @@ fn round(dir: &Path, known: &[Known], life: Duration) -> Told {
     if let Some(status) = ended {
         told.odd.push(format!("the child ended by itself: {status}"));
     }
-    for line in lines {
+    for line in first.into_iter().chain(lines) {
         let Some((_, said)) = line.split_once("store: ") else { continue };
         let words: Vec<&str> = said.split(' ').collect();
         let number = |at: usize| words[at].parse::<usize>().unwrap();
@@ -390,9 +397,10 @@ fn killed_under_load_nothing_is_lost() {
     let (mut since, mut answered, mut compactions, mut defrags, mut early) = (1, 0, 0, 0, 0);
     for number in 0..rounds {
         // Some die while they open, some in full work.
-        let life = if number % 5 == 4 { dice.below(60) } else { 100 + dice.below(400) };
+        let is_early = number % 5 == 4;
+        let life = if is_early { dice.below(150) } else { 20 + dice.below(400) };
         let life = Duration::from_millis(life as u64);
-        let told = round(&dir, &known, life);
+        let told = round(&dir, &known, life, is_early);
         assert_eq!(told.odd, Vec::<String>::new(), "round {number}");
         early += usize::from(!told.opened);
         compactions += told.compactions;

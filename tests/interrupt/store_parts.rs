@@ -130,7 +130,7 @@ fn a_database_that_is_changed_in_place_survives() {
         assert_eq!(content(&db.view()), without_empty(&models[COMMITS]));
     });
     let models = models(COMMITS);
-    let states = asked("ETCDKIT_STORE_STATES", 250);
+    let states = asked("ETCDKIT_STORE_STATES", 80);
     let looked = run.look(states, |root, _, seen| check(&models, root, seen));
     looked.sound("a database");
 }
