@@ -15,7 +15,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::format::u64_of;
@@ -143,7 +143,7 @@ impl Disk {
             || Event::Create { file: number, path: path.to_owned() },
             || options.open(path),
         )?;
-        Ok(DiskFile { file, number, disk: self.clone(), lost: OnceLock::new() })
+        Ok(DiskFile::new(file, number, self.clone()))
     }
 
     /// Opens a file that is there, to be written and read.
@@ -158,7 +158,7 @@ impl Disk {
             || Event::Open { file: number, path: path.to_owned() },
             || options.open(path),
         )?;
-        Ok(DiskFile { file, number, disk: self.clone(), lost: OnceLock::new() })
+        Ok(DiskFile::new(file, number, self.clone()))
     }
 
     /// Makes a directory.
@@ -210,9 +210,21 @@ pub struct DiskFile {
     number: u64,
     disk: Disk,
     lost: OnceLock<i32>,
+    /// Somebody else may change it.
+    is_given_up: AtomicBool,
 }
 
 impl DiskFile {
+    fn new(file: fs::File, number: u64, disk: Disk) -> Self {
+        Self { file, number, disk, lost: OnceLock::new(), is_given_up: AtomicBool::new(false) }
+    }
+
+    /// Lets every read fail from now on, also one that is under way: called before a lock is given
+    /// up, after which somebody else may change the file.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+    }
+
     /// Returns the open file, for reading, locks and metadata.
     #[must_use]
     pub fn file(&self) -> &fs::File {
@@ -222,9 +234,14 @@ impl DiskFile {
     /// Fills `buffer` from byte `offset` on.
     ///
     /// # Errors
-    /// The file ends before, or the disk fails.
+    /// The file ends before, it was given up, or the disk fails.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
+        let read = self.file.read_exact_at(buffer, offset);
+        // Looked at after the read: what was read before the lock was given up is right.
+        if self.is_given_up.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the file was closed while it was read"));
+        }
+        read
     }
 
     /// Returns the file's length in bytes.

@@ -79,13 +79,12 @@ impl Source {
         self.len == 0
     }
 
-    /// Returns the open file, where there is one.
+    /// Returns the open file, where there is one that is not changed meanwhile.
     #[must_use]
     pub fn file(&self) -> Option<&fs::File> {
         match &self.bytes {
             Bytes::Disk(file) => Some(file),
-            Bytes::Shared { file, .. } => Some(file.file()),
-            Bytes::Memory(_) => None,
+            Bytes::Shared { .. } | Bytes::Memory(_) => None,
         }
     }
 

@@ -100,6 +100,14 @@ pub enum Error {
     /// A leader that is to be replaced by itself only.
     #[error("etcdserver: bad leader transferee")]
     BadTransferee,
+    /// A request that callers do not have logged.
+    #[error("a request {request} cannot be submitted: {why}")]
+    NotSubmitted {
+        /// etcd's name of it.
+        request: &'static str,
+        /// Why.
+        why: &'static str,
+    },
     /// The disk, or what is on it, failed; the text says where.
     #[error("{0}")]
     Storage(String),
@@ -119,6 +127,7 @@ impl Error {
             | Self::InvalidSort
             | Self::TooLarge
             | Self::InvalidAlarm
+            | Self::NotSubmitted { .. }
             | Self::InvalidUrls => Code::InvalidArgument,
             Self::InvalidToken => Code::Unauthenticated,
             Self::Timeout | Self::Stopped | Self::UnhealthyCluster => Code::Unavailable,

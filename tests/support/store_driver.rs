@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcdkit::bolt::disk::Disk;
 use etcdkit::etcd::request::{Body, Range};
-use etcdkit::store::engine::{Options, Store};
+use etcdkit::store::engine::{Options, Store, Submission};
 use etcdkit::store::guard::Caller;
 use etcdkit::store::watch::{Create, Response};
 use etcdkit::store::{Error, Kv, answer};
@@ -63,7 +63,7 @@ pub(crate) fn ask(store: &Store, ask: &Ask) -> Said {
             Ok((answer.revision, Reply::Other(answer::Body::Done)))
         }
         body => {
-            let pending = store.submit(&caller, body)?;
+            let pending = store.submit(&caller, Submission::try_from(body)?)?;
             let answer = store.wait(pending)?.answer;
             Ok((answer.revision, Reply::Other(answer.body)))
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use etcdkit::bolt::disk::Disk;
 use etcdkit::etcd::request::{Body, Txn};
-use etcdkit::store::engine::{Options, Store};
+use etcdkit::store::engine::{Options, Store, Submission};
 
 use crate::power_history::{Dice, Tree};
 use crate::store_driver::{compare, nobody, options};
@@ -87,7 +87,9 @@ impl Plan {
             let mut waiting = Vec::new();
             for (number, ask) in self.asks.iter().enumerate().take(end).skip(begun) {
                 recorder.mark(Mark::Begun(number));
-                waiting.push((number, store.submit(&nobody(), ask.body())));
+                let request = Submission::try_from(ask.body());
+                let pending = request.and_then(|request| store.submit(&nobody(), request));
+                waiting.push((number, pending));
             }
             for (number, pending) in waiting {
                 let outcome: Said = pending

@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
+pub use tree::ROW_BYTES_MAX;
 pub use view::{View, VisitRow};
 
 use self::alloc::{Alloc, Run};
@@ -153,7 +154,7 @@ pub struct Sizes {
 
 /// An open database; a clone is the same one.
 ///
-/// The lock is held until the last clone and the last view are dropped.
+/// The lock is held until the last clone and the last view are dropped, or [`Db::close`].
 #[derive(Clone, Debug)]
 pub struct Db {
     handle: Arc<Handle>,
@@ -282,11 +283,13 @@ impl Db {
         self.view().sizes()
     }
 
-    /// Ends all writing, and gives up the lock although clones and views may still be there: they
-    /// read on.
+    /// Ends all writing and reading, and gives up the lock although clones and views may still be
+    /// there: what they read from the file from now on fails, since the next one who opens it uses
+    /// their pages again.
     pub fn close(&self) {
         let writer = self.handle.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.handle.poison.set("it was closed".into());
+        self.handle.shared.file.give_up();
         // The lock goes with the last handle in any case.
         let _ = rustix::fs::flock(self.handle.shared.file.file(), FlockOperation::Unlock);
         drop(writer);

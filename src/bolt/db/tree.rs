@@ -31,7 +31,7 @@ use crate::format::{u64_of, usize_of};
 /// Pages from which on a leaf is split down to one element.
 const LARGE_PAGES: usize = 16;
 /// Largest key and value that fit in a page that is read back.
-const ROW_BYTES_MAX: u64 = PAGE_BYTES_MAX - 64;
+pub const ROW_BYTES_MAX: u64 = PAGE_BYTES_MAX - 64;
 
 /// A row and what becomes of it.
 type Row = (Bytes, Option<Bytes>);

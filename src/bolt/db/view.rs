@@ -142,7 +142,8 @@ impl Drop for Moment {
 
 /// The database as it was at one moment; a clone is the same one.
 ///
-/// The lock on the file is held as long as a view lives.
+/// The lock on the file is held as long as a view lives, but for [`super::Db::close`]: then what is
+/// read from the file fails.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) moment: Arc<Moment>,

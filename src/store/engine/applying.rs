@@ -209,7 +209,8 @@ fn tell(shared: &Arc<Shared>, mut effects: Vec<Effect>) {
         });
         shared.ends.note(ended);
     }
-    for Effect { applied, reply, is_over, data } in effects {
+    for Effect { mut applied, reply, is_over, data } in effects {
+        applied.fetch();
         if let Some(data) = data
             && applied.outcome == Outcome::Done
             && let Ok(Content::Request(request)) = Content::decode(&data)

@@ -80,7 +80,7 @@ impl Store {
                 password: Secret(b""),
                 simple_token: Secret(prefix.as_bytes()),
             });
-            let done = self.wait(self.submit(&Caller::default(), body)?)?;
+            let done = self.wait(shared.submit(&Caller::default(), body)?)?;
             if shared.core.auth_revision() == checked {
                 let body = shared.tokens.assign(name, &prefix, done.index);
                 return Ok(Answer { revision: done.answer.revision, body });
@@ -194,8 +194,9 @@ impl Store {
     pub fn user_get(&self, caller: &Caller, name: &str) -> Result<Vec<String>, Error> {
         let shared = self.shared();
         let request = UserName { name: name.as_bytes() };
-        shared.check(caller, Wish::Request(&Body::UserGet(request)))?;
-        shared.core.read(|mvcc| directory::user_roles(mvcc, name.as_bytes()))?
+        let wish = Body::UserGet(request);
+        let look = |mvcc: &Mvcc| directory::user_roles(mvcc, name.as_bytes());
+        shared.look(caller, Wish::Request(&wish), look)?
     }
 
     /// Lists users.
@@ -203,8 +204,8 @@ impl Store {
     /// # Errors
     /// As etcd answers.
     pub fn user_list(&self, caller: &Caller) -> Result<Vec<String>, Error> {
-        self.shared().check(caller, Wish::Request(&Body::UserList(Nothing {})))?;
-        self.shared().core.read(|mvcc: &Mvcc| directory::users(mvcc))?
+        let wish = Body::UserList(Nothing {});
+        self.shared().look(caller, Wish::Request(&wish), |mvcc| directory::users(mvcc))?
     }
 
     /// Adds a role.
@@ -230,8 +231,9 @@ impl Store {
     pub fn role_get(&self, caller: &Caller, name: &str) -> Result<Vec<Permission>, Error> {
         let shared = self.shared();
         let request = RoleName { role: name.as_bytes() };
-        shared.check(caller, Wish::Request(&Body::RoleGet(request)))?;
-        shared.core.read(|mvcc| directory::role_permissions(mvcc, name.as_bytes()))?
+        let wish = Body::RoleGet(request);
+        let look = |mvcc: &Mvcc| directory::role_permissions(mvcc, name.as_bytes());
+        shared.look(caller, Wish::Request(&wish), look)?
     }
 
     /// Lists roles.
@@ -239,8 +241,8 @@ impl Store {
     /// # Errors
     /// As etcd answers.
     pub fn role_list(&self, caller: &Caller) -> Result<Vec<String>, Error> {
-        self.shared().check(caller, Wish::Request(&Body::RoleList(Nothing {})))?;
-        self.shared().core.read(|mvcc: &Mvcc| directory::roles(mvcc))?
+        let wish = Body::RoleList(Nothing {});
+        self.shared().look(caller, Wish::Request(&wish), |mvcc| directory::roles(mvcc))?
     }
 
     /// Lets a role do something.

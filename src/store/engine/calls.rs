@@ -6,14 +6,13 @@
 use std::sync::atomic::Ordering;
 
 use super::queue::{Done, Outcome, Proposal, Reply};
-use super::{LAG_MAX, Shared, Store};
+use super::{LAG_MAX, Shared, Store, Submission};
 use crate::etcd::apply::Refusal;
 use crate::etcd::request::{Body, Compaction, DeleteRange, Header, Op, Put, Range, Request, Txn};
 use crate::format::wal::entry_kind;
 use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
 use crate::store::guard::{self, Caller, Wish};
-use crate::store::mvcc;
 use crate::store::pending::{Pending, pending};
 
 impl Store {
@@ -22,8 +21,12 @@ impl Store {
     ///
     /// # Errors
     /// The request is refused before it is logged.
-    pub fn submit(&self, caller: &Caller, body: Body<'_>) -> Result<Pending<Outcome>, Error> {
-        self.shared().submit(caller, body)
+    pub fn submit<'a>(
+        &self,
+        caller: &Caller,
+        request: impl Into<Submission<'a>>,
+    ) -> Result<Pending<Outcome>, Error> {
+        self.shared().submit(caller, request.into().into_body())
     }
 
     /// Writes a key.
@@ -76,11 +79,12 @@ impl Store {
     ) -> Result<Answer<answer::Range>, Error> {
         let shared = self.shared();
         guard::check_range_form(request)?;
-        if shared.core.is_auth_on() {
-            shared.check(caller, Wish::Request(&Body::Range(request.clone())))?;
+        let wish = Wish::Range(request.key, request.range_end);
+        let mut plan = shared.look(caller, wish, |mvcc| mvcc.plan_range(request))??;
+        while !plan.is_planned() {
+            shared.core.read(|mvcc| mvcc.plan_more(&mut plan))?;
         }
-        shared.core.check_open()?;
-        mvcc::read(&shared.core.mvcc, request)
+        plan.fetch()
     }
 
     /// Forgets what is older than a revision; physical: waits until it is gone from the database.
@@ -89,7 +93,7 @@ impl Store {
     /// As etcd answers; [`Error::Storage`] where the disk failed.
     pub fn compact(&self, caller: &Caller, request: Compaction) -> Result<Answer<()>, Error> {
         let waits = request.physical;
-        let pending = self.submit(caller, Body::Compaction(request))?;
+        let pending = self.submit(caller, request)?;
         let done = match waits {
             true => self.shared().settle(pending.wait()),
             false => self.wait(pending),
@@ -110,7 +114,7 @@ impl Store {
 
     /// Makes a request and waits for its answer.
     pub(super) fn done(&self, caller: &Caller, body: Body<'_>) -> Result<Answer, Error> {
-        let pending = self.submit(caller, body)?;
+        let pending = self.shared().submit(caller, body)?;
         Ok(self.wait(pending)?.answer)
     }
 }
@@ -143,14 +147,18 @@ impl Shared {
             return Err(error);
         }
         guard::check_form(&body, self.options.txn_ops_max)?;
-        self.check(caller, Wish::Request(&body))?;
         if let Body::Txn(txn) = &body
             && is_read_only(txn)
         {
-            let done = self.read_txn(txn)?;
+            let done = self.read_txn(caller, &body, txn)?;
             let (promise, pending) = pending();
             promise.fulfil(Ok(done));
             return Ok(pending);
+        }
+        self.check(caller, Wish::Request(&body))?;
+        if makes_rows_longer(&body) {
+            self.core.read(|mvcc| guard::check_growth(mvcc, &body))??;
+            self.check_lag(LAG_MAX_LONG)?;
         }
         let (promise, pending) = pending();
         let cost = guard::cost(&body);
@@ -162,10 +170,7 @@ impl Shared {
             self.raise_nospace(Reply::Refused(promise, refusal));
             return Ok(pending);
         }
-        let applied = self.core.applied.load(Ordering::Acquire);
-        if self.committed.load(Ordering::Acquire).saturating_sub(applied) > LAG_MAX {
-            return Err(Error::TooManyRequests);
-        }
+        self.check_lag(LAG_MAX)?;
         if let Body::LeaseGrant(grant) = &mut body
             && grant.id == 0
         {
@@ -181,6 +186,13 @@ impl Shared {
         Ok(pending)
     }
 
+    /// Refuses requests while more entries than this wait to be applied.
+    fn check_lag(&self, max: u64) -> Result<(), Error> {
+        let applied = self.core.applied.load(Ordering::Acquire);
+        let lag = self.committed.load(Ordering::Acquire).saturating_sub(applied);
+        if lag > max { Err(Error::TooManyRequests) } else { Ok(()) }
+    }
+
     /// Encodes a request with who makes it.
     fn encode(&self, caller: &Caller, body: Body<'_>) -> Vec<u8> {
         let mut header = Header { id: self.new_id(), username: b"", auth_revision: 0 };
@@ -194,8 +206,13 @@ impl Shared {
     }
 
     /// Answers a transaction that only reads, from one state.
-    fn read_txn(&self, txn: &Txn<'_>) -> Result<Done, Error> {
-        let Answer { revision, body } = self.core.read(|mvcc| mvcc.plan_txn(txn))??.fetch()?;
+    fn read_txn(&self, caller: &Caller, body: &Body<'_>, txn: &Txn<'_>) -> Result<Done, Error> {
+        let wish = Wish::Request(body);
+        let mut plan = self.look(caller, wish, |mvcc| mvcc.plan_txn(txn))??;
+        while !plan.is_planned() {
+            self.core.read(|mvcc| mvcc.plan_more_txn(&mut plan))?;
+        }
+        let Answer { revision, body } = plan.fetch()?;
         let index = self.core.applied.load(Ordering::Acquire);
         Ok(Done { index, answer: Answer { revision, body: answer::Body::Txn(body) } })
     }
@@ -203,6 +220,14 @@ impl Shared {
 
 /// Kind of the alarm NOSPACE.
 const NOSPACE: u64 = 1;
+
+/// Entries that may be synced and not applied yet before a request is taken that makes a row
+/// longer, so that what its length was looked at for is still so when it is applied.
+const LAG_MAX_LONG: u64 = 64;
+
+fn makes_rows_longer(body: &Body<'_>) -> bool {
+    matches!(body, Body::RoleGrantPermission(_) | Body::UserGrantRole(_))
+}
 
 fn touches_auth(body: &Body<'_>) -> bool {
     matches!(

@@ -152,10 +152,14 @@ impl Store {
             context: &context,
             unknown_field: None,
         };
+        let data = change.encode();
+        if data.len() > shared.options.request_bytes_max {
+            return Err(Error::TooLarge);
+        }
         let (promise, pending) = pending();
         shared.propose(Proposal {
             kind: entry_kind::CONF_CHANGE,
-            ..Proposal::normal(change.encode(), Reply::Caller(promise))
+            ..Proposal::normal(data, Reply::Caller(promise))
         })?;
         self.wait(pending)?;
         shared.members()

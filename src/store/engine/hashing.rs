@@ -29,9 +29,8 @@ impl Store {
     /// A revision that is compacted or not there yet, no permission, or the disk.
     pub fn hash_kv(&self, caller: &Caller, revision: i64) -> Result<Answer<HashKv>, Error> {
         let shared = self.shared();
-        shared.check(caller, Wish::Admin)?;
-        let (plan, revision) =
-            shared.core.read(|mvcc| (mvcc.plan_hash_kv(revision), mvcc.revision()))?;
+        let look = |mvcc: &Mvcc| (mvcc.plan_hash_kv(revision), mvcc.revision());
+        let (plan, revision) = shared.look(caller, Wish::Admin, look)?;
         Ok(Answer { revision, body: plan?.fetch()? })
     }
 

@@ -93,22 +93,18 @@ impl Store {
         keys: bool,
     ) -> Result<Answer<LeaseStatus>, Error> {
         let shared = self.shared();
+        let mut held = Vec::new();
         if keys {
-            shared.check(caller, Wish::LeaseKeys(id))?;
+            held = shared
+                .look(caller, Wish::LeaseKeys(id), |mvcc| mvcc.lease_keys(id))?
+                .map_err(|error| Error::Storage(error.to_string()))?;
+            held.sort_unstable();
         }
         let revision = self.revision();
         let Some(time) = shared.lessor().time_left(id) else {
             let body = LeaseStatus { ttl_s: -1, ..LeaseStatus::default() };
             return Ok(Answer { revision, body });
         };
-        let mut held = Vec::new();
-        if keys {
-            held = shared
-                .core
-                .read(|mvcc| mvcc.lease_keys(id))?
-                .map_err(|error| Error::Storage(error.to_string()))?;
-            held.sort_unstable();
-        }
         let body = LeaseStatus { ttl_s: time.ttl_s, granted_ttl_s: time.granted_ttl_s, keys: held };
         Ok(Answer { revision, body })
     }

@@ -33,6 +33,7 @@ mod queue;
 mod snapshot;
 mod start;
 mod state;
+mod submission;
 mod timer;
 mod watching;
 
@@ -51,11 +52,13 @@ pub use leases::LeaseStatus;
 pub use options::Options;
 pub use queue::{Done, Outcome};
 pub use snapshot::Snapshot;
+pub use submission::Submission;
 pub use watching::Watch;
 
 use super::error::Error;
 use super::guard::{self, Caller, Tokens, Wish};
 use super::lease::Lessor;
+use super::mvcc::Mvcc;
 use super::open::Compat;
 use super::watch::Hub;
 use crate::etcd::members::{ClusterId, MemberId};
@@ -280,7 +283,22 @@ impl Shared {
         if !self.core.is_auth_on() {
             return Ok(());
         }
-        self.core.read(|mvcc| guard::check_access(mvcc, caller, wish))?
+        self.look(caller, wish, |_| ())
+    }
+
+    /// Looks at the state if somebody may, by the rules of that same state.
+    fn look<T>(
+        &self,
+        caller: &Caller,
+        wish: Wish<'_>,
+        look: impl FnOnce(&Mvcc) -> T,
+    ) -> Result<T, Error> {
+        self.core.read(|mvcc| {
+            if self.core.is_auth_on() {
+                guard::check_access(mvcc, caller, wish)?;
+            }
+            Ok(look(mvcc))
+        })?
     }
 
     /// Encodes a request of the store's own.

@@ -13,6 +13,8 @@ use crate::store::clock::Clock;
 use crate::store::guard::Quota;
 use crate::store::watch::Create;
 
+mod face;
+
 const ALL: Range<'static> = Range {
     key: &[0],
     range_end: &[0],

@@ -42,6 +42,8 @@ pub struct User {
 pub enum Wish<'a> {
     /// A request.
     Request(&'a Body<'a>),
+    /// To read keys, from a key to a range end.
+    Range(&'a [u8], &'a [u8]),
     /// To watch keys, from a key to a range end; no key is all keys from the first on.
     Watch(&'a [u8], &'a [u8]),
     /// To renew a lease.
@@ -73,6 +75,7 @@ pub fn check_access(state: &dyn State, caller: &Caller, wish: Wish<'_>) -> Resul
     };
     match wish {
         Wish::Request(body) => check_request(state, &rights, &any_user, body)?,
+        Wish::Range(key, range_end) => rights.check_keys(span(key, range_end), Access::Read)?,
         Wish::Watch(key, range_end) => {
             let key = if key.is_empty() { &[0][..] } else { key };
             rights.check_keys(span(key, range_end), Access::Read)?;

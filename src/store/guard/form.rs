@@ -7,7 +7,8 @@
 //! 3. etcd misses a delete in a transaction that follows a put in a sibling. So does this. It also
 //!    takes a delete "from a key on" for one of no keys, and this does not: a put in such a range
 //!    is lost when etcd compacts the history, and a server that then reads the key stops.
-//! 4. More than [`ITEMS_MAX`] items or messages deeper than [`DEPTH_MAX`], which the log could not
+//! 4. A name that the database has no room for as a key is refused; etcd takes it, and dies.
+//! 5. More than [`ITEMS_MAX`] items or messages deeper than [`DEPTH_MAX`], which the log could not
 //!    be read back with, are too many operations.
 //!
 //! Names that are empty, permissions that are not there and leases that would live too long are
@@ -20,6 +21,7 @@ use std::mem;
 
 use crate::etcd::apply::Refusal;
 use crate::etcd::request::{Alarm, Body, DEPTH_MAX, DeleteRange, ITEMS_MAX, Op, Put, Range, Txn};
+use crate::format::page::KEY_BYTES_MAX;
 use crate::store::error::Error;
 
 /// Checks the form of a request.
@@ -38,8 +40,15 @@ pub fn check_form(body: &Body<'_>, max_txn_ops: usize) -> Result<(), Error> {
             Ok(())
         }
         Body::Alarm(alarm) => check_alarm(alarm),
+        Body::UserAdd(user) => check_name(user.name),
+        Body::RoleAdd(role) => check_name(role.role),
         _ => Ok(()),
     }
+}
+
+/// Refuses a name that no row can have: etcd logs it, and dies of it whenever it is started.
+fn check_name(name: &[u8]) -> Result<(), Error> {
+    if name.len() > KEY_BYTES_MAX { Err(Error::TooLarge) } else { Ok(()) }
 }
 
 /// Checks the form of a read.

@@ -10,12 +10,14 @@
 
 mod access;
 mod form;
+mod growth;
 mod password;
 mod quota;
 mod tokens;
 
 pub use access::{Caller, User, Wish, check_access};
 pub use form::{check_form, check_range_form};
+pub use growth::check_growth;
 pub use password::{BCRYPT_COSTS, PasswordCheck, PasswordHash};
 pub use quota::{Quota, cost};
 pub use tokens::{TOKENS_MAX, Tokens};

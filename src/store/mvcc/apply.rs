@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use super::Mvcc;
+use super::read::RangePlan;
 use super::tail;
+use crate::bolt::db::ROW_BYTES_MAX;
 use crate::etcd::apply::{self, Effect, Latest, Outcome, Row, Rules, Warning};
 use crate::etcd::record::KeyValue;
 use crate::etcd::request::Content;
 use crate::etcd::revision::Revision;
 use crate::etcd::rows::Lease;
 use crate::etcd::schema;
+use crate::format::page::KEY_BYTES_MAX;
+use crate::format::u64_of;
 use crate::format::wal::{ConfChange, Entry};
 use crate::store::answer;
 use crate::store::error::Error;
 use crate::store::kv::{Commit, Event};
 
 /// What applying an entry came to, beside the change of the state.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Applied {
     /// Index of the entry.
     pub index: u64,
@@ -28,8 +32,9 @@ pub struct Applied {
     pub kind: &'static str,
     /// Whether it was done.
     pub outcome: Outcome,
-    /// What the client is told.
+    /// What the client is told, when [`Applied::fetch`] was called.
     pub answer: Result<answer::Answer, Error>,
+    pub(super) reads: Vec<RangePlan>,
     /// What watchers see.
     pub commit: Option<Arc<Commit>>,
     /// What leases are to count down.
@@ -83,6 +88,7 @@ impl Mvcc {
         let rules: Rules = self.rules;
         let content = apply::content(entry)?;
         let mut effect = apply::apply_content(self, &rules, entry, content.as_ref())?;
+        check_rows(entry.index, &effect.rows)?;
         self.applied = (entry.index, entry.term);
 
         let request = match &content {
@@ -112,9 +118,10 @@ impl Mvcc {
         if let Some(revision) = effect.compaction {
             self.accept_compaction(revision);
         }
+        let mut reads = Vec::new();
         let answer = match effect.outcome {
             Outcome::Refused(refusal) => Err(refusal.into()),
-            Outcome::Done => self.respond(body, &effect, standing),
+            Outcome::Done => self.respond(body, &effect, standing, &mut reads),
         };
         Ok(Some(Applied {
             index: effect.index,
@@ -123,6 +130,7 @@ impl Mvcc {
             kind: effect.kind,
             outcome: effect.outcome,
             answer,
+            reads,
             commit,
             leases,
             compaction: effect.compaction.map(|revision| {
@@ -187,6 +195,22 @@ impl Mvcc {
         self.tail.push(Arc::clone(&commit));
         Some(commit)
     }
+}
+
+/// Refuses rows that the database cannot hold, so that nothing is told of what cannot be saved.
+fn check_rows(index: u64, rows: &[Row]) -> Result<(), apply::Error> {
+    let bytes_of = |row: &Row| row.key.len().saturating_add(row.value.as_ref().map_or(0, Vec::len));
+    let fits = |row: &&Row| {
+        row.key.len() <= KEY_BYTES_MAX && u64_of(bytes_of(row)) <= ROW_BYTES_MAX
+    };
+    let Some(row) = rows.iter().find(|row| !fits(row)) else { return Ok(()) };
+    let bucket = row.bucket.escape_ascii();
+    let (key, all) = (row.key.len(), bytes_of(row));
+    let what = format!(
+        "its row of bucket {bucket} has a key of {key} bytes and {all} in all, which no database \
+         of etcd holds: etcd cannot open this directory either; restore a snapshot"
+    );
+    Err(apply::Error::Entry { index, what })
 }
 
 /// Tells what rows of leases say to those who count down.

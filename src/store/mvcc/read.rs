@@ -28,7 +28,7 @@ use crate::store::kv::Kv;
 use crate::store::open::Compat;
 
 /// Keys that are looked at in one step.
-const STEP_KEYS: usize = if cfg!(test) { 2 } else { 2000 };
+pub(super) const STEP_KEYS: usize = if cfg!(test) { 2 } else { 2000 };
 /// Rows that are read past before the next one that is wanted is searched for.
 const GAP_ROWS: usize = if cfg!(test) { 2 } else { 16 };
 
@@ -210,6 +210,48 @@ impl Mvcc {
         plan
     }
 
+    /// Begins to plan a read of all records before a bound, of which no step is done yet.
+    pub(super) fn begin_at(
+        &self,
+        request: &Range<'_>,
+        bound: Revision,
+        revision: i64,
+    ) -> RangePlan {
+        let mut plan = self.plan_at(request, bound, revision);
+        plan.pin = Some(self.pins.pin(bound.main.saturating_sub(1)));
+        plan
+    }
+
+    /// Plans a read on by so many keys; returns how many are left.
+    pub(super) fn plan_some(&self, plan: &mut RangePlan, budget: usize) -> usize {
+        let left = self.scan(plan, budget);
+        if plan.rest.is_none() {
+            plan.pin = None;
+        }
+        left
+    }
+
+    /// Plans to read records by their revisions, as they are or were before a change just now.
+    pub(super) fn plan_records(&self, revisions: impl Iterator<Item = Revision>) -> RangePlan {
+        let none = Range { key: &[0], ..Range::default() };
+        let items = revisions.map(|revision| Item {
+            revision,
+            create_revision: 0,
+            version: 0,
+            kv: self.tail.get(revision).cloned(),
+        });
+        RangePlan {
+            view: self.view.clone(),
+            revision: self.revision,
+            bound: Revision::default(),
+            shape: Shape::of(&none, self.compat),
+            items: items.collect(),
+            count: 0,
+            rest: None,
+            pin: None,
+        }
+    }
+
     fn plan_at(&self, request: &Range<'_>, bound: Revision, revision: i64) -> RangePlan {
         let shape = Shape::of(request, self.compat);
         let keys = span(request.key, request.range_end);
@@ -242,12 +284,13 @@ impl Mvcc {
         self.tail.last() < bound
     }
 
-    fn scan(&self, plan: &mut RangePlan, budget: usize) {
-        let Some(rest) = plan.rest.take() else { return };
+    /// Returns what is left of the budget.
+    fn scan(&self, plan: &mut RangePlan, budget: usize) -> usize {
+        let Some(rest) = plan.rest.take() else { return budget };
         plan.view = self.view.clone();
         let shape = plan.shape;
         if shape.is_count_only || plan.count == 0 {
-            return;
+            return budget;
         }
         let mut next = None;
         let mut left = budget;
@@ -277,6 +320,7 @@ impl Mvcc {
             });
         }
         plan.rest = next.map(|key| Rest { key, end: rest.end });
+        left
     }
 
     /// Plans a record, unless it is known to be filtered out.

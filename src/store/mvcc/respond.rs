@@ -6,8 +6,8 @@
 //! Source: etcd `etcdserver/txn` (`put`, `deleteRange`, `executeTxn`), `mvcc/kvstore_txn.go`,
 //! `etcdserver/apply`, 3.6.16.
 
-use super::Mvcc;
-use super::read::{RangePlan, record};
+use super::{Applied, Mvcc};
+use super::read::{RangePlan, STEP_KEYS, record};
 use crate::etcd::apply::{self, Change, Effect, Latest, ReadError, Step};
 use crate::etcd::request::{Body, Op, Txn};
 use crate::etcd::revision::Revision;
@@ -23,7 +23,8 @@ pub struct TxnPlan {
     reads: Vec<RangePlan>,
 }
 
-/// Builds the answer of a transaction; its reads are planned and filled in at the end.
+/// Builds the answer of a transaction; its reads, and the records that its deletes are to answer,
+/// are planned and filled in at the end, in order.
 struct Builder<'m, 'e> {
     state: &'m Mvcc,
     steps: std::slice::Iter<'e, Step>,
@@ -31,6 +32,8 @@ struct Builder<'m, 'e> {
     /// Current revision before.
     begin: i64,
     reads: Vec<RangePlan>,
+    /// The reads are not planned yet, but pinned.
+    is_stepwise: bool,
 }
 
 impl Mvcc {
@@ -53,12 +56,14 @@ impl Mvcc {
         })
     }
 
-    /// Makes the answer of a request that was done and taken over.
+    /// Makes the answer of a request that was done and taken over; what is still to be read for it
+    /// goes to `reads`.
     pub(super) fn respond(
         &self,
         body: Option<&Body<'_>>,
         effect: &Effect<'_>,
         alarm_stood: bool,
+        reads: &mut Vec<RangePlan>,
     ) -> Result<answer::Answer, Error> {
         const GET: u64 = 0;
         const RAISE: u64 = 1;
@@ -69,7 +74,9 @@ impl Mvcc {
                 answer::Body::Put(answer::Put { prev_kv: self.before(change)? })
             }
             Some(Body::DeleteRange(request)) => {
-                answer::Body::DeleteRange(self.deleted(&effect.changes, request.prev_kv)?)
+                let (deleted, records) = self.deleted(&effect.changes, request.prev_kv);
+                reads.push(records);
+                answer::Body::DeleteRange(deleted)
             }
             Some(Body::Txn(request)) => {
                 let is_write = !effect.changes.is_empty();
@@ -79,9 +86,10 @@ impl Mvcc {
                     changes: &effect.changes,
                     begin: effect.revision.saturating_sub(i64::from(is_write)),
                     reads: Vec::new(),
+                    is_stepwise: false,
                 };
-                let mut txn = builder.txn(request)?;
-                fill(&mut txn, &mut builder.reads.into_iter())?;
+                let txn = builder.txn(request)?;
+                reads.append(&mut builder.reads);
                 answer::Body::Txn(txn)
             }
             Some(Body::LeaseGrant(request)) => {
@@ -123,19 +131,37 @@ impl Mvcc {
         &self,
         changes: &[Change<'_>],
         with_records: bool,
-    ) -> Result<answer::DeleteRange, Error> {
+    ) -> (answer::DeleteRange, RangePlan) {
         let deleted = i64::try_from(changes.len()).unwrap_or(i64::MAX);
         let wanted = changes.iter().filter(|_| with_records);
-        let prev_kvs = wanted.filter_map(|change| self.before(Some(change)).transpose());
-        Ok(answer::DeleteRange { deleted, prev_kvs: prev_kvs.collect::<Result<_, _>>()? })
+        let records = wanted.filter_map(|change| Some(change.before?.modified));
+        (answer::DeleteRange { deleted, prev_kvs: Vec::new() }, self.plan_records(records))
     }
 
-    /// Plans a transaction that only reads; all of it is at the current revision.
+    /// Plans a transaction that only reads, or its first step: [`TxnPlan::is_planned`] tells. All
+    /// of it is at the current revision.
     ///
     /// # Errors
     /// A read at a revision that is compacted or not there yet; a transaction that writes; the
     /// backend cannot be read.
     pub fn plan_txn(&self, request: &Txn<'_>) -> Result<TxnPlan, Error> {
+        let mut plan = self.begin_txn(request)?;
+        self.plan_more_txn(&mut plan);
+        Ok(plan)
+    }
+
+    /// Plans the next step of a transaction that only reads.
+    pub fn plan_more_txn(&self, plan: &mut TxnPlan) {
+        let mut budget = STEP_KEYS;
+        for read in plan.reads.iter_mut().filter(|read| !read.is_planned()) {
+            budget = self.plan_some(read, budget);
+            if budget == 0 {
+                return;
+            }
+        }
+    }
+
+    fn begin_txn(&self, request: &Txn<'_>) -> Result<TxnPlan, Error> {
         let steps = apply::read_txn(self, request).map_err(|error| match error {
             ReadError::Refused(refusal) => Error::Refused(refusal),
             other => Error::Storage(other.to_string()),
@@ -146,6 +172,7 @@ impl Mvcc {
             changes: &[],
             begin: self.revision,
             reads: Vec::new(),
+            is_stepwise: true,
         };
         let txn = builder.txn(request)?;
         Ok(TxnPlan { revision: self.revision, txn, reads: builder.reads })
@@ -179,7 +206,10 @@ impl Builder<'_, '_> {
                     _ => Revision::new(after, sub),
                 };
                 let revision = revision_of(*changes);
-                self.reads.push(self.state.plan_whole(request, bound, revision));
+                self.reads.push(match self.is_stepwise {
+                    true => self.state.begin_at(request, bound, revision),
+                    false => self.state.plan_whole(request, bound, revision),
+                });
                 let op = answer::Op::Range(answer::Range::default());
                 answer::Response { revision, op }
             }
@@ -190,7 +220,8 @@ impl Builder<'_, '_> {
             }
             (Op::DeleteRange(request), Step::Delete(changes)) => {
                 let deleted = self.changes.get(changes.clone()).unwrap_or_default();
-                let deleted = self.state.deleted(deleted, request.prev_kv)?;
+                let (deleted, records) = self.state.deleted(deleted, request.prev_kv);
+                self.reads.push(records);
                 let revision = revision_of(changes.end);
                 answer::Response { revision, op: answer::Op::DeleteRange(deleted) }
             }
@@ -211,6 +242,7 @@ fn fill(txn: &mut answer::Txn, reads: &mut std::vec::IntoIter<RangePlan>) -> Res
             answer::Op::Range(range) => {
                 *range = reads.next().ok_or_else(lost)?.fetch()?.body;
             }
+            answer::Op::DeleteRange(delete) => fill_deleted(delete, reads)?,
             answer::Op::Txn(inner) => fill(inner, reads)?,
             _ => {}
         }
@@ -218,7 +250,39 @@ fn fill(txn: &mut answer::Txn, reads: &mut std::vec::IntoIter<RangePlan>) -> Res
     Ok(())
 }
 
+fn fill_deleted(
+    delete: &mut answer::DeleteRange,
+    reads: &mut std::vec::IntoIter<RangePlan>,
+) -> Result<(), Error> {
+    delete.prev_kvs = reads.next().ok_or_else(lost)?.fetch()?.body.kvs;
+    Ok(())
+}
+
+impl Applied {
+    /// Reads what the answer still lacks; no lock is needed.
+    pub fn fetch(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads).into_iter();
+        if reads.len() == 0 {
+            return;
+        }
+        let filled = match self.answer.as_mut().map(|answer| &mut answer.body) {
+            Ok(answer::Body::DeleteRange(delete)) => fill_deleted(delete, &mut reads),
+            Ok(answer::Body::Txn(txn)) => fill(txn, &mut reads),
+            _ => Ok(()),
+        };
+        if let Err(error) = filled {
+            self.answer = Err(error);
+        }
+    }
+}
+
 impl TxnPlan {
+    /// Tells whether all steps are done.
+    #[must_use]
+    pub fn is_planned(&self) -> bool {
+        self.reads.iter().all(RangePlan::is_planned)
+    }
+
     /// Fetches the values; no lock is needed.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,10 +18,16 @@ use crate::etcd::request::{
 };
 use crate::store::Error;
 use crate::store::answer::{self, Answer, Response};
-use crate::store::kv::{Event, Kv};
+use crate::store::kv::{Commit, Event, Kv};
 
 mod model;
 use model::Model;
+
+type Told = (Result<Answer, Error>, Option<Arc<Commit>>, Vec<LeaseChange>);
+
+fn told(applied: &Applied) -> Told {
+    (applied.answer.clone(), applied.commit.clone(), applied.leases.clone())
+}
 
 /// A state over a database in a temporary directory, with the log that made it.
 struct Store {
@@ -29,7 +35,7 @@ struct Store {
     db: Db,
     state: RwLock<Mvcc>,
     log: Vec<Vec<u8>>,
-    answers: Vec<Applied>,
+    answers: Vec<Told>,
     compat: Compat,
 }
 
@@ -55,9 +61,10 @@ impl Store {
     /// Applies what can be applied; `None` where etcd would stop.
     fn apply(&mut self, bytes: &[u8]) -> Option<Applied> {
         let index = u64::try_from(self.log.len()).unwrap() + 1;
-        let applied = self.state().apply(&entry(index, bytes)).ok()?.unwrap();
+        let mut applied = self.state().apply(&entry(index, bytes)).ok()?.unwrap();
+        applied.fetch();
         self.log.push(bytes.to_vec());
-        self.answers.push(applied.clone());
+        self.answers.push(told(&applied));
         Some(applied)
     }
 
@@ -100,11 +107,9 @@ impl Store {
         let index = usize::try_from(index).unwrap();
         for (at, bytes) in self.log.clone().iter().enumerate().skip(index) {
             let number = u64::try_from(at).unwrap() + 1;
-            let applied = self.state().apply(&entry(number, bytes)).unwrap().unwrap();
-            let before = &self.answers[at];
-            assert_eq!(applied.answer, before.answer);
-            assert_eq!(applied.commit, before.commit);
-            assert_eq!(applied.leases, before.leases);
+            let mut applied = self.state().apply(&entry(number, bytes)).unwrap().unwrap();
+            applied.fetch();
+            assert_eq!(told(&applied), self.answers[at]);
         }
     }
 
