@@ -136,6 +136,18 @@ impl Batch {
         }
     }
 
+    /// Plans many rows of a bucket, as [`Batch::plan`] does one after the other.
+    pub fn plan_all(
+        &mut self,
+        bucket: &[u8],
+        rows: impl IntoIterator<Item = (Bytes, Option<Bytes>)>,
+    ) {
+        self.bucket(bucket);
+        if let Some(planned) = self.buckets.get_mut(bucket) {
+            planned.extend(rows);
+        }
+    }
+
     /// Tells whether nothing is planned.
     #[must_use]
     pub fn is_empty(&self) -> bool {

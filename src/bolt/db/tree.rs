@@ -145,14 +145,14 @@ impl<'a> Edit<'a> {
             if name.is_empty() || name.len() > KEY_BYTES_MAX {
                 return Err(Error::Size);
             }
-            let rows = settle(rows)?;
+            let mut rows = settle(rows)?;
             (self.flags, self.fill) = (0, Fill::of_bucket(&name));
-            if let Some(value) = self.bucket(&name, &rows)? {
+            if let Some(value) = self.bucket(&name, &mut rows)? {
                 values.push((Bytes::from(name), Some(Bytes::from(value))));
             }
         }
         (self.flags, self.fill) = (BUCKET_FLAG, Fill(5));
-        let Some(part) = self.change(self.moment.meta().root, &values, 0)? else {
+        let Some(part) = self.change(self.moment.meta().root, &mut values, 0)? else {
             return Ok(None);
         };
         let root = self.collapse(part)?;
@@ -165,16 +165,18 @@ impl<'a> Edit<'a> {
     }
 
     /// Makes the changes of a bucket; returns its new value, or `None` if it stays as it is.
-    fn bucket(&mut self, name: &[u8], rows: &[Row]) -> Result<Option<Vec<u8>>, Error> {
+    fn bucket(&mut self, name: &[u8], rows: &mut [Row]) -> Result<Option<Vec<u8>>, Error> {
         let leaf = self.moment.top_level(name)?;
         let mut header = BucketHeader { root: 0, sequence: 0 };
         let part = match leaf.find(name)? {
-            None => Some(merge(&[], rows, 0)?.unwrap_or_else(|| Part::leaf(Vec::new(), false))),
+            None => {
+                Some(merge(Vec::new(), rows, 0)?.unwrap_or_else(|| Part::leaf(Vec::new(), false)))
+            }
             Some(element) if element.flags & BUCKET_FLAG == 0 => return Err(Error::Nesting),
             Some(element) => {
                 header = leaf.bucket(element.value)?;
                 match header.root {
-                    0 => merge(&items_of(&leaf.inline(element.value)?)?, rows, 0)?,
+                    0 => merge(items_of(&leaf.inline(element.value)?)?, rows, 0)?,
                     id => self.change(id, rows, 0)?,
                 }
             }
@@ -201,11 +203,11 @@ impl<'a> Edit<'a> {
         size <= self.page_bytes / 4 && !items.iter().any(is_bucket)
     }
 
-    /// Changes what is below a page; `None` if nothing changes there.
-    fn change(&mut self, id: u64, rows: &[Row], depth: usize) -> Result<Option<Part>, Error> {
+    /// Changes what is below a page, and takes the rows; `None` if nothing changes there.
+    fn change(&mut self, id: u64, rows: &mut [Row], depth: usize) -> Result<Option<Part>, Error> {
         let node = self.moment.node(id)?;
         if node.is_leaf() {
-            let part = merge(&items_of(&node)?, rows, self.flags)?;
+            let part = merge(items_of(&node)?, rows, self.flags)?;
             if part.is_some() {
                 self.free(&node);
             }
@@ -228,7 +230,8 @@ impl<'a> Edit<'a> {
                 (Some((first, _)), Some(next)) if first >= next => 0,
                 (Some(_), Some(next)) => rest.partition_point(|(key, _)| key < next),
             };
-            let (here, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+            let (here, later) =
+                std::mem::take(&mut rest).split_at_mut_checked(count).unwrap_or_default();
             rest = later;
             let made = match here {
                 [] => None,
@@ -472,19 +475,18 @@ fn items_of(leaf: &Node) -> Result<Vec<Item>, Error> {
     Ok(items)
 }
 
-/// Merges a leaf's elements with rows; `None` if they stay as they are.
-fn merge(items: &[Item], rows: &[Row], flags: u32) -> Result<Option<Part>, Error> {
+/// Merges a leaf's elements with rows, which it takes; `None` if they stay as they are.
+fn merge(items: Vec<Item>, rows: &mut [Row], flags: u32) -> Result<Option<Part>, Error> {
     let mut out = Vec::with_capacity(items.len().saturating_add(rows.len()));
-    let mut rest = items;
+    let mut rest = items.into_iter();
     let (mut changes, mut lost) = (false, false);
     for (key, value) in rows {
-        let below = rest.partition_point(|item| item.key < *key);
-        let (before, after) = rest.split_at_checked(below).unwrap_or((rest, &[]));
-        out.extend_from_slice(before);
-        rest = after;
-        let old = rest.first().filter(|item| item.key == *key);
-        if let Some(old) = old {
-            rest = rest.get(1..).unwrap_or_default();
+        let (key, value) = (std::mem::take(key), value.take());
+        let below = rest.as_slice().partition_point(|item| item.key < key);
+        out.extend(rest.by_ref().take(below));
+        let is_there = rest.as_slice().first().is_some_and(|item| item.key == key);
+        let old = if is_there { rest.next() } else { None };
+        if let Some(old) = &old {
             let is_bucket = |word: u64| word & u64::from(BUCKET_FLAG) != 0;
             if is_bucket(old.word) != is_bucket(u64::from(flags)) {
                 return Err(Error::Nesting);
@@ -492,14 +494,13 @@ fn merge(items: &[Item], rows: &[Row], flags: u32) -> Result<Option<Part>, Error
         }
         match value {
             Some(value) => {
-                changes |= old.is_none_or(|old| old.value != *value);
-                let word = u64::from(flags);
-                out.push(Item { word, key: key.clone(), value: value.clone() });
+                changes |= old.is_none_or(|old| old.value != value);
+                out.push(Item { word: u64::from(flags), key, value });
             }
             None => lost |= old.is_some(),
         }
     }
-    out.extend_from_slice(rest);
+    out.extend(rest);
     Ok((changes || lost).then(|| Part::leaf(out, lost)))
 }
 

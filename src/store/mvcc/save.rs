@@ -8,7 +8,6 @@ use super::Mvcc;
 use super::rows::Changed;
 use crate::bolt::db::{Batch, View};
 use crate::etcd::apply;
-use crate::etcd::revision::RevisionKey;
 use crate::etcd::schema;
 use crate::store::index::Dead;
 use crate::store::kv::Commit;
@@ -48,6 +47,8 @@ struct Out {
 #[derive(Debug, Default)]
 pub struct Taken {
     commits: Vec<Arc<Commit>>,
+    /// Main revisions of the commits that are yet to be collected.
+    missing: (i64, i64),
     rows: Vec<Changed>,
     drops: Vec<Dead>,
     buckets: bool,
@@ -89,6 +90,14 @@ impl Mvcc {
     /// readable here until [`Mvcc::saved`]. Only one batch is out at a time: until then the next
     /// one is empty.
     pub fn take_batch(&mut self) -> Taken {
+        let mut taken = self.begin_batch();
+        self.collect(&mut taken, usize::MAX);
+        taken
+    }
+
+    /// The same without the commits, for which [`Mvcc::collect`] is called until it has them all:
+    /// no call needs the lock for long.
+    pub fn begin_batch(&mut self) -> Taken {
         let (index, term) = self.applied;
         let saving = &mut self.saving;
         let is_new = index > saving.taken_index
@@ -108,12 +117,24 @@ impl Mvcc {
         saving.taken_revision = self.revision;
         saving.taken_index = index;
         Taken {
-            commits: self.tail.since(from).map(Arc::clone).collect(),
+            commits: Vec::new(),
+            missing: (from, self.revision),
             rows: self.rows.take_dirty(),
             drops: std::mem::take(&mut saving.drops),
             buckets: !std::mem::replace(&mut saving.made_buckets, true),
             applied: (index, self.rules.writes_conf_state.then_some(term)),
         }
+    }
+
+    /// Collects not more than `max` commits of a batch that was begun; `true`: it has all.
+    pub fn collect(&self, taken: &mut Taken, max: usize) -> bool {
+        let (from, to) = taken.missing;
+        let before = taken.commits.len();
+        let commits = self.tail.since(from).take_while(|commit| commit.revision <= to);
+        taken.commits.extend(commits.take(max).map(Arc::clone));
+        let next = taken.commits.last().map_or(from, |commit| commit.revision.saturating_add(1));
+        taken.missing = (next, to);
+        next > to || taken.commits.len() == before
     }
 
     /// Revision up to which the view has key rows.
@@ -136,12 +157,26 @@ impl Mvcc {
     /// The batch that is out is in `view`: forgets it here, but for recent events that watchers
     /// may want.
     pub fn saved(&mut self, view: View) {
-        self.view = view;
-        let Some(out) = self.saving.out.take() else { return };
-        self.saving.saved_revision = out.revision;
-        self.compacting.scheduled_saved = out.scheduled;
-        self.compacting.finished_saved = out.finished;
-        self.tail.trim(out.revision, self.saving.keep_bytes);
+        drop(self.take_view(view));
+        drop(self.forget(usize::MAX));
+    }
+
+    /// The same, but nothing is forgotten yet, and the view before is given back: it and what
+    /// [`Mvcc::forget`] gives are dropped without the lock.
+    #[must_use]
+    pub fn take_view(&mut self, view: View) -> View {
+        if let Some(out) = self.saving.out.take() {
+            self.saving.saved_revision = out.revision;
+            self.compacting.scheduled_saved = out.scheduled;
+            self.compacting.finished_saved = out.finished;
+        }
+        std::mem::replace(&mut self.view, view)
+    }
+
+    /// Forgets not more than `max` of the commits that are saved and surplus; returns them.
+    #[must_use]
+    pub fn forget(&mut self, max: usize) -> Vec<Arc<Commit>> {
+        self.tail.trim(self.saving.saved_revision, self.saving.keep_bytes, max)
     }
 }
 
@@ -169,18 +204,20 @@ impl Taken {
         if self.buckets {
             schema::BUCKETS.into_iter().for_each(|name| batch.bucket(name));
         }
-        for event in self.commits.iter().flat_map(|commit| commit.events.iter()) {
+        let puts = self.commits.iter().flat_map(|commit| commit.events.iter()).map(|event| {
             let (key, value) = event.row();
-            batch.plan(schema::KEY, key, Some(value));
-        }
-        for dead in self.drops {
-            let row = RevisionKey { revision: dead.revision, is_tombstone: dead.is_tombstone };
-            let key = if row.is_tombstone {
-                Bytes::copy_from_slice(&row.revision.encode_tombstone())
-            } else {
-                Bytes::copy_from_slice(&row.revision.encode())
+            (key, Some(value))
+        });
+        let drops = self.drops.iter().map(|dead| {
+            let key = match dead.is_tombstone {
+                true => Bytes::copy_from_slice(&dead.revision.encode_tombstone()),
+                false => Bytes::copy_from_slice(&dead.revision.encode()),
             };
-            batch.plan(schema::KEY, key, None);
+            (key, None)
+        });
+        let mut rows = puts.chain(drops).peekable();
+        if rows.peek().is_some() {
+            batch.plan_all(schema::KEY, rows);
         }
         for (bucket, key, value) in self.rows {
             batch.plan(bucket, key, value);

@@ -60,13 +60,16 @@ impl Tail {
     }
 
     /// Forgets commits up to a main revision, the oldest first, until not more than `keep` bytes
-    /// are left.
-    pub(super) fn trim(&mut self, main: i64, keep: usize) {
-        while self.bytes > keep && self.start <= main {
-            let Some(commit) = self.commits.pop_front() else { return };
+    /// are left, or `max` are gone; gives them back, as dropping them takes longer than this.
+    pub(super) fn trim(&mut self, main: i64, keep: usize, max: usize) -> Vec<Arc<Commit>> {
+        let mut gone = Vec::new();
+        while self.bytes > keep && self.start <= main && gone.len() < max {
+            let Some(commit) = self.commits.pop_front() else { break };
             self.bytes = self.bytes.saturating_sub(bytes_of(&commit));
             self.start = commit.revision.saturating_add(1);
+            gone.push(commit);
         }
+        gone
     }
 
     /// Bytes of memory, about.

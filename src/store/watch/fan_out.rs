@@ -32,6 +32,8 @@ pub(super) struct Inbox {
     /// Revisions that were dropped from here; all others come after them.
     passed_over: Option<(i64, i64)>,
     asks: Vec<Ask>,
+    /// The thread gives out what it took, or knows of progress that is yet to be told.
+    is_busy: bool,
     pub(super) is_closed: bool,
 }
 
@@ -107,11 +109,28 @@ impl Inbox {
     fn is_idle(&self) -> bool {
         self.commits.is_empty() && self.passed_over.is_none() && self.asks.is_empty()
     }
+
+    /// Tells whether the thread has nothing to do, now and when a revision is delivered.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_idle() && !self.is_busy
+    }
 }
 
 impl Shared {
     pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a revision, before which all are delivered, as delivered where there is no watcher;
+    /// called with the inbox locked.
+    pub(super) fn pass_unwatched(&self, revision: i64) -> bool {
+        let index = self.index_read();
+        if !index.is_empty() {
+            return false;
+        }
+        self.fanned.fetch_max(revision, Ordering::SeqCst);
+        self.delivered.fetch_max(revision, Ordering::SeqCst);
+        true
     }
 }
 
@@ -120,12 +139,14 @@ pub(super) fn run(shared: &Shared) {
     let mut asks: Vec<Ask> = Vec::new();
     loop {
         let mut inbox = shared.inbox();
+        inbox.is_busy = !asks.is_empty();
         while inbox.is_idle() && !inbox.is_closed {
             inbox = shared.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
         }
         if inbox.is_idle() {
             return;
         }
+        inbox.is_busy = true;
         asks.append(&mut inbox.asks);
         let passed_over = inbox.passed_over.take();
         let commits = inbox.take();

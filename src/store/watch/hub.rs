@@ -1,7 +1,7 @@
 //! What the hub, its streams and its threads share.
 //!
-//! Locks are taken in this order, and most alone: index, group, channel. History is read with
-//! none of them.
+//! Locks are taken in this order, and most alone: inbox, index, group, channel. History is read
+//! with none of them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -120,6 +120,10 @@ impl Index {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_none()
+    }
+
     pub(super) fn remove(&mut self, watcher: &Watcher) {
         match &watcher.keys {
             Keys::One(key) => {

@@ -144,8 +144,10 @@ impl Hub {
 
     /// Takes what was applied, in order of revisions. Returns soon: no delivery is waited for.
     pub fn publish(&self, commits: Vec<Arc<Commit>>) {
+        let Some(last) = commits.last().map(|commit| commit.revision) else { return };
         let mut inbox = self.shared.inbox();
-        if inbox.is_closed {
+        // Where nobody watches, the thread is not woken.
+        if inbox.is_closed || (inbox.is_quiet() && self.shared.pass_unwatched(last)) {
             return;
         }
         inbox.put(commits);
