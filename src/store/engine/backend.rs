@@ -7,12 +7,15 @@
 //!    the version reads it, then the log's record, then what is older is removed.
 //! 3. Where the file cannot keep up, requests wait before they are logged, so that memory stays
 //!    bounded.
+//! 4. Nothing here holds the state's lock for more than some hundred commits: they are collected,
+//!    forgotten and dropped a slice at a time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Shared;
+use super::options::Options;
 use super::queue::Work;
 use crate::bolt::db::{self, Batch, Db, Sizes, View};
 use crate::etcd::apply::State as _;
@@ -21,12 +24,19 @@ use crate::etcd::schema;
 use crate::format::wal::Snapshot;
 use crate::store::error::Error;
 use crate::store::guard::Quota;
+use crate::store::log::Surplus;
 use crate::store::open::{self, Compat};
 
 /// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
 const SNAPS_MIN: usize = 2;
 /// How many times what may wait for the file may be recorded for a copy of it.
 const RECORDED: usize = 4;
+/// Commits that are handed over under one lock.
+const SLICE: usize = 256;
+/// The file has rest from batches so many times as long as one takes, so that it leaves the disk
+/// to the log; but not longer than so many intervals.
+const REST: u32 = 20;
+const LONGEST: u32 = 10;
 
 /// The file, and who writes to it.
 #[derive(Debug)]
@@ -37,12 +47,16 @@ pub(super) struct Backend {
     db: Mutex<Option<Db>>,
     quota: Quota,
     size_bytes: AtomicU64,
-    unsaved_rows: AtomicUsize,
+    /// Rows and bytes with which a batch is full.
+    full: (usize, usize),
+    is_full: AtomicBool,
     unsaved_bytes: AtomicUsize,
     /// Bytes that a copy has yet to get.
     recorded_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
+    /// Segments of the log to be removed, which takes longer than the log thread has time.
+    surplus: Mutex<Option<Surplus>>,
     waiting: Mutex<()>,
     /// There is something to do for the backend thread.
     wake: Condvar,
@@ -69,18 +83,20 @@ pub(super) struct Recorded {
 }
 
 impl Backend {
-    pub(super) fn new(db: Db, quota: Quota, saved: (u64, u64)) -> Self {
+    pub(super) fn new(db: Db, options: &Options, saved: (u64, u64)) -> Self {
         let size_bytes = AtomicU64::new(db.sizes().size_bytes);
         let writing = Writing { db: Some(db.clone()), recorded: None, saved };
         Self {
             writing: Mutex::new(writing),
             db: Mutex::new(Some(db)),
-            quota,
+            quota: options.quota,
             size_bytes,
-            unsaved_rows: AtomicUsize::new(0),
+            full: (options.batch_limit, options.unsaved_bytes_max / 2),
+            is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
             recorded_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
+            surplus: Mutex::default(),
             waiting: Mutex::new(()),
             wake: Condvar::new(),
             room: Condvar::new(),
@@ -116,8 +132,12 @@ impl Backend {
     /// Notes what the file has not got yet; called under the state's lock, so that notes come in
     /// the order of the changes.
     pub(super) fn note_unsaved(&self, (rows, bytes): (usize, usize)) {
-        self.unsaved_rows.store(rows, Ordering::Release);
         self.unsaved_bytes.store(bytes, Ordering::Release);
+        let is_full = rows >= self.full.0 || bytes > self.full.1;
+        if self.is_full.swap(is_full, Ordering::AcqRel) != is_full && is_full {
+            drop(self.lock());
+            self.wake.notify_all();
+        }
     }
 
     /// Lets the backend thread know that something was applied.
@@ -176,6 +196,28 @@ impl Backend {
         self.room.notify_all();
     }
 
+    /// Leaves segments of the log to the backend thread.
+    pub(super) fn note_surplus(&self, later: Surplus) {
+        match &mut *self.surplus() {
+            Some(surplus) => surplus.append(later),
+            none => *none = Some(later),
+        }
+    }
+
+    fn surplus(&self) -> MutexGuard<'_, Option<Surplus>> {
+        self.surplus.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes what was left to it.
+    fn remove_surplus(&self) {
+        let Some(mut surplus) = self.surplus().take() else { return };
+        // A segment that cannot be removed is in nobody's way, and goes next time.
+        if surplus.remove().is_err() {
+            let later = self.surplus().replace(surplus);
+            later.into_iter().for_each(|later| self.note_surplus(later));
+        }
+    }
+
     /// Notes what a commit left.
     pub(super) fn note_saved(&self, sizes: Sizes) {
         self.size_bytes.store(sizes.size_bytes, Ordering::Release);
@@ -202,15 +244,16 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
     shared.backend.is_dirty.store(false, Ordering::Release);
-    let (applied, bytes, taken) = shared.core.write(|mvcc| {
+    let (applied, bytes, mut taken) = shared.core.write(|mvcc| {
         let bytes = mvcc.unsaved().1;
-        let taken = mvcc.take_batch();
+        let taken = mvcc.begin_batch();
         shared.backend.note_unsaved(mvcc.unsaved());
         (mvcc.applied(), bytes, taken)
     })?;
     if taken.is_empty() {
         return Ok(db.view());
     }
+    while !shared.core.read(|mvcc| mvcc.collect(&mut taken, SLICE))? {}
     let batch = taken.into_batch();
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
@@ -223,34 +266,36 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
         error
     })?;
     let view = db.view();
-    shared.core.write(|mvcc| {
-        mvcc.saved(view.clone());
-        shared.backend.note_unsaved(mvcc.unsaved());
-    })?;
+    note_view(shared, view.clone())?;
     writing.saved = applied;
     shared.backend.note_saved(sizes);
     Ok(view)
 }
 
+/// Lets the state know what is saved, and forgets it there. Memory is given back without the lock.
+pub(super) fn note_view(shared: &Shared, view: View) -> Result<(), Error> {
+    let before = shared.core.write(|mvcc| mvcc.take_view(view))?;
+    drop(before);
+    while shared.core.write(|mvcc| mvcc.forget(SLICE))?.len() == SLICE {}
+    Ok(())
+}
+
 /// The backend thread: runs until the store ends or fails.
 pub(super) fn run(shared: &Arc<Shared>) {
     let backend = &shared.backend;
+    let shortest = shared.options.batch_interval;
+    let mut interval = shortest;
     let is_over = || shared.health.is_drained() || shared.health.has_failed();
     loop {
         let mut guard = backend.lock();
         while !backend.is_dirty.load(Ordering::Acquire) && !is_over() {
             guard = backend.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
-        let due = Instant::now().checked_add(shared.options.batch_interval);
+        let due = Instant::now().checked_add(interval);
         loop {
-            let rows = backend.unsaved_rows.load(Ordering::Acquire);
-            let bytes = backend.unsaved_bytes.load(Ordering::Acquire);
-            let is_full =
-                rows >= shared.options.batch_limit || bytes > shared.options.unsaved_bytes_max / 2;
-            let left = due.map_or(std::time::Duration::ZERO, |due| {
-                due.saturating_duration_since(Instant::now())
-            });
-            if is_full || left.is_zero() || is_over() {
+            let left =
+                due.map_or(Duration::ZERO, |due| due.saturating_duration_since(Instant::now()));
+            if backend.is_full.load(Ordering::Acquire) || left.is_zero() || is_over() {
                 break;
             }
             let waited = backend.wake.wait_timeout(guard, left);
@@ -260,10 +305,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if is_over() {
             return;
         }
+        let began = Instant::now();
         // A failure is noted where it happens.
         if commit(shared).is_err() {
             continue;
         }
+        let longest = shortest.saturating_mul(LONGEST);
+        interval = began.elapsed().saturating_mul(REST).clamp(shortest, longest.max(shortest));
+        backend.remove_surplus();
         if let Err(error) = take_snapshot_when_due(shared) {
             shared.fail(&error);
         }

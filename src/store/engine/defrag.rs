@@ -12,7 +12,9 @@
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
+use super::aside::aside;
 use super::backend::{self, Recorded, storage};
 use super::{Shared, Store};
 use crate::bolt::builder::{self, Builder};
@@ -25,6 +27,10 @@ use crate::format::u64_of;
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
 
+/// Bytes of the copy between two syncs.
+const SLICE_BYTES: usize = 4 << 20;
+/// How long the disk is left to others after one, at most.
+const REST_MAX: Duration = Duration::from_millis(50);
 /// Rounds of catching up before the last one.
 const ROUNDS_MAX: usize = 20;
 /// Bytes of recorded changes below which the last round begins.
@@ -58,10 +64,13 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
         writing.recorded = Some(Recorded::default());
         view
     };
-    build(shared, &view, copy)?;
-    drop(view);
-    let disk = &shared.options.disk;
-    let db = Db::open(disk, copy, &shared.options.database).map_err(|error| storage(&error))?;
+    let db = aside("copy", move || {
+        build(shared, &view, copy)?;
+        drop(view);
+        let options = &shared.options;
+        Db::open(&options.disk, copy, &options.database).map_err(|error| storage(&error))
+    });
+    let db = db.map_err(|error| Error::Storage(format!("cannot start a thread: {error}")))??;
     let ends = || match shared.health.refusal() {
         Some(error) => Err(error),
         None => Ok(()),
@@ -100,7 +109,7 @@ fn swap(shared: &Shared, db: Db, path: &Path, copy: &Path) -> Result<(), Error> 
     // saves.
     let settled = disk.sync_dir(&shared.snap_dir).map_err(named);
     let view = db.view();
-    shared.core.write(|mvcc| mvcc.saved(view))?;
+    backend::note_view(shared, view)?;
     shared.backend.replace(&mut writing, db);
     if let Err(error) = settled {
         drop(writing);
@@ -115,7 +124,8 @@ fn build(shared: &Shared, view: &View, copy: &Path) -> Result<(), Error> {
     let failed = |error: io::Error| Error::Storage(format!("{}: {error}", copy.display()));
     let built = |error: builder::Error| Error::Storage(format!("{}: {error}", copy.display()));
     let file = view.file().map_err(|error| storage(&error))?;
-    let out = Output { file: shared.options.disk.create(copy).map_err(failed)?, offset: 0 };
+    let file_out = shared.options.disk.create(copy).map_err(failed)?;
+    let out = Output { shared, file: file_out, offset: 0, unsynced: 0 };
     let out = BufWriter::with_capacity(1 << 20, out);
     let builder = Builder::new(out, file.page_size()).map_err(built)?;
     let mut rebuild = Rebuild::new(builder);
@@ -152,17 +162,27 @@ impl<W: Write + Seek> Visit for WhileOpen<'_, W> {
     }
 }
 
-/// A file as a stream.
+/// A file as a stream, which leaves the disk to the log for at least as long as it uses it: what
+/// is written is synced little by little, so that no sync of the log has much to wait for.
 #[derive(Debug)]
-struct Output {
+struct Output<'a> {
+    shared: &'a Shared,
     file: DiskFile,
     offset: u64,
+    unsynced: usize,
 }
 
-impl Write for Output {
+impl Write for Output<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.file.write_all_at(buffer, self.offset)?;
         self.offset = self.offset.saturating_add(u64_of(buffer.len()));
+        self.unsynced = self.unsynced.saturating_add(buffer.len());
+        if self.unsynced >= SLICE_BYTES {
+            self.unsynced = 0;
+            let began = Instant::now();
+            self.file.sync()?;
+            self.shared.rest(began.elapsed().min(REST_MAX));
+        }
         Ok(buffer.len())
     }
 
@@ -171,7 +191,7 @@ impl Write for Output {
     }
 }
 
-impl Seek for Output {
+impl Seek for Output<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
             SeekFrom::Start(offset) => self.offset = offset,

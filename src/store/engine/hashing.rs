@@ -1,5 +1,6 @@
 //! Hash and HashKV of what a running store holds.
 
+use super::aside::aside;
 use super::{Shared, Store, backend};
 use crate::etcd::hash::HashKv;
 use crate::store::answer::Answer;
@@ -16,7 +17,7 @@ pub(super) fn before_compaction(shared: &Shared) {
     }
     let plan = shared.core.write(Mvcc::take_compaction_hash);
     if let Ok(Some(plan)) = plan
-        && let Ok(hash) = plan.fetch()
+        && let Ok(Ok(hash)) = aside("hash", || plan.fetch())
     {
         let _ = shared.core.write(|mvcc| mvcc.keep_hash(hash));
     }

@@ -59,8 +59,7 @@ impl Writer {
 
     fn save_snapshot(&mut self, shared: &Shared, snapshot: &Snapshot) -> Result<(), Error> {
         self.wal.save_snapshot(snapshot)?;
-        // A segment that could not be removed is in nobody's way, and goes next time.
-        let _ = self.wal.release(snapshot.index, shared.options.wals_max);
+        shared.backend.note_surplus(self.wal.release(snapshot.index, shared.options.wals_max));
         shared.snapshot_index.store(snapshot.index, Ordering::Release);
         Ok(())
     }

@@ -18,6 +18,7 @@
 //!    and the locks are given up.
 
 mod applying;
+mod aside;
 mod auth;
 mod backend;
 mod calls;

@@ -23,7 +23,7 @@ pub struct Options {
     pub quota: Quota,
     /// Applied entries after which a raft snapshot is recorded.
     pub snapshot_count: u64,
-    /// Time after which changes go to the backend.
+    /// Time after which changes go to the backend; up to ten times that where the disk is slow.
     pub batch_interval: Duration,
     /// Row changes after which they go there at once.
     pub batch_limit: usize,

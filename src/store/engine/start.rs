@@ -70,7 +70,7 @@ pub(super) fn start(
         tokens,
         queue: super::queue::Queue::default(),
         applying: applying::Applying::default(),
-        backend: Backend::new(db, options.quota, saved),
+        backend: Backend::new(db, &options, saved),
         compaction: compaction::Compaction::default(),
         defragmenting: Mutex::new(()),
         health: super::health::Health::default(),

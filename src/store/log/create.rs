@@ -47,6 +47,7 @@ pub(super) fn create(
         older: VecDeque::new(),
         tail: Held { sequence: 0, index: 0, path, file },
         offset,
+        zeroed: notes.is_empty().then_some(offset),
         encoder,
         last_index: entries.last().map_or(0, |entry| entry.index),
         segment_bytes,

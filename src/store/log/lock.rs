@@ -226,6 +226,7 @@ impl Locked {
             older: self.held.into(),
             tail,
             offset: end,
+            zeroed: note.is_none().then_some(end),
             encoder: Encoder::resume(log.end.crc),
             last_index: log.last_index(),
             segment_bytes: self.segment_bytes,

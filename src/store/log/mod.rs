@@ -10,6 +10,10 @@
 //!    opened again.
 //! 5. A segment for which 64 MB cannot be set aside is used as it is, and grows: the disk may still
 //!    have room for what is to be written. etcd stops there.
+//! 6. Blocks that are only set aside become part of the file when they are first written, and a
+//!    sync then waits for the file system's journal as well, with all that others have in it. So
+//!    zeros are written some way ahead, and most syncs have data alone to wait for. What is read
+//!    behind the last record is the same either way.
 //!
 //! Memory: the records of one batch, at most [`BUFFER_BYTES_MAX`] and one record.
 //!
@@ -27,15 +31,18 @@ use std::path::{Path, PathBuf};
 use super::error::Error;
 use crate::bolt::disk::{Disk, DiskFile};
 use crate::etcd::log::Log;
-use crate::format::u64_of;
 #[cfg(not(test))]
 use crate::format::wal::SEGMENT_BYTES;
 use crate::format::wal::{Encoder, Entry, HardState, Snapshot, kind, segment_name};
+use crate::format::{u64_of, usize_of};
 pub(super) use create::parent;
 pub use lock::{LockError, Locked};
 
 /// Records are written before more of them than this wait.
 pub const BUFFER_BYTES_MAX: usize = 8 << 20;
+/// Bytes of zeros that are written ahead at once.
+const AHEAD_BYTES: u64 = 1 << 20;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// Memory of the buffer that is kept between batches.
 const BUFFER_KEPT_BYTES: usize = 1 << 20;
 
@@ -67,6 +74,42 @@ struct Released {
     path: PathBuf,
 }
 
+/// Segments that nobody needs, oldest first.
+#[derive(Debug)]
+pub struct Surplus {
+    disk: Disk,
+    dir: PathBuf,
+    paths: VecDeque<PathBuf>,
+}
+
+impl Surplus {
+    /// Removes them.
+    ///
+    /// # Errors
+    /// The disk fails. What was not removed does no harm; it goes when this is called again, or
+    /// after the next start.
+    pub fn remove(&mut self) -> Result<(), Error> {
+        while let Some(oldest) = self.paths.front() {
+            // One after the other: a log with a hole cannot be read.
+            let removed = match self.disk.remove(oldest) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed.and_then(|()| self.disk.sync_dir(&self.dir)),
+            };
+            if let Err(error) = removed {
+                let what = format!("cannot remove {}: {error}", oldest.display());
+                return Err(Error::Storage(what));
+            }
+            self.paths.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Adds those that were found to be surplus later.
+    pub fn append(&mut self, mut later: Self) {
+        self.paths.append(&mut later.paths);
+    }
+}
+
 /// An open log.
 #[derive(Debug)]
 pub struct Wal {
@@ -83,6 +126,8 @@ pub struct Wal {
     tail: Held,
     /// Where the next record goes.
     offset: u64,
+    /// Up to where zeros were written; `None` where the segment has no blocks set aside.
+    zeroed: Option<u64>,
     encoder: Encoder,
     /// Index of the entry that was written last.
     last_index: u64,
@@ -182,32 +227,19 @@ impl Wal {
     }
 
     /// Gives up the locks of segments that a reader from a snapshot of `index` does not need, as
-    /// etcd counts them, and removes all but the newest `keep` segments that are not locked.
-    ///
-    /// # Errors
-    /// The disk fails. What was not removed stays, and does no harm.
-    pub fn release(&mut self, index: u64, keep: usize) -> Result<(), Error> {
+    /// etcd counts them; gives back all but the newest `keep` segments of those that are not
+    /// locked, to be removed at any time.
+    pub fn release(&mut self, index: u64, keep: usize) -> Surplus {
         let indexes = self.older.iter().map(|held| held.index).chain([self.tail.index]);
         let below = indexes.take_while(|first| *first < index).count();
         // The newest of those stays locked.
         for held in self.older.drain(..below.saturating_sub(1).min(self.older.len())) {
             self.released.push_back(Released { path: held.path });
         }
-        let held = self.older.len().saturating_add(1);
-        while self.released.len().saturating_add(held) > keep {
-            let Some(oldest) = self.released.pop_front() else { break };
-            // One after the other, oldest first: a log with a hole cannot be read.
-            let removed = match self.disk.remove(&oldest.path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.and_then(|()| self.disk.sync_dir(&self.dir)),
-            };
-            if let Err(error) = removed {
-                let what = format!("cannot remove {}: {error}", oldest.path.display());
-                self.released.push_front(oldest);
-                return Err(Error::Storage(what));
-            }
-        }
-        Ok(())
+        let all = self.released.len().saturating_add(self.older.len()).saturating_add(1);
+        let surplus = all.saturating_sub(keep).min(self.released.len());
+        let paths = self.released.drain(..surplus).map(|released| released.path).collect();
+        Surplus { disk: self.disk.clone(), dir: self.dir.clone(), paths }
     }
 
     /// Returns the index of the entry that was written last, or of the snapshot that covers it.
@@ -274,6 +306,30 @@ impl Wal {
         self.done("write", written)?;
         self.encoder.clear(BUFFER_KEPT_BYTES);
         self.offset = self.offset.saturating_add(length);
+        let zeroed = self.zero_ahead();
+        self.done("write", zeroed)
+    }
+
+    /// Writes zeros behind what was written, where there are none left.
+    fn zero_ahead(&mut self) -> io::Result<()> {
+        let Some(zeroed) = self.zeroed.filter(|zeroed| *zeroed < self.offset) else {
+            return Ok(());
+        };
+        let end = self.offset.saturating_add(AHEAD_BYTES).min(self.segment_bytes);
+        let mut at = self.offset.max(zeroed);
+        while at < end {
+            let count = ZEROS.len().min(usize_of(end.saturating_sub(at)));
+            match self.tail.file.write_all_at(ZEROS.get(..count).unwrap_or_default(), at) {
+                // A file system that writes nothing in place.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    self.zeroed = None;
+                    return Ok(());
+                }
+                written => written?,
+            }
+            at = at.saturating_add(u64_of(count));
+        }
+        self.zeroed = Some(at);
         Ok(())
     }
 
@@ -296,16 +352,17 @@ impl Wal {
         let index = self.last_index.saturating_add(1);
         let path = self.dir.join(segment_name(sequence, index));
         let made = self.make_next(&path);
-        let file = self.done("cut", made)?;
+        let (file, is_set_aside) = self.done("cut", made)?;
         self.offset = u64_of(self.encoder.bytes().len());
         self.encoder.clear(BUFFER_KEPT_BYTES);
+        self.zeroed = is_set_aside.then_some(self.offset);
         let old = std::mem::replace(&mut self.tail, Held { sequence, index, path, file });
         self.older.push_back(old);
         Ok(())
     }
 
     /// Makes the next segment with what is in the encoder.
-    fn make_next(&mut self, path: &Path) -> io::Result<DiskFile> {
+    fn make_next(&mut self, path: &Path) -> io::Result<(DiskFile, bool)> {
         let next = self.dir.join(NEXT_NAME);
         match self.disk.remove(&next) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -313,13 +370,13 @@ impl Wal {
         }
         let file = self.disk.create(&next)?;
         lock::lock(file.file())?;
-        if let Some(note) = create::set_aside(&file, self.segment_bytes)? {
-            self.notes.push(note);
-        }
+        let note = create::set_aside(&file, self.segment_bytes)?;
+        let is_set_aside = note.is_none();
+        self.notes.extend(note);
         file.write_all_at(self.encoder.bytes(), 0)?;
         file.sync()?;
         self.disk.rename(&next, path)?;
         self.disk.sync_dir(&self.dir)?;
-        Ok(file)
+        Ok((file, is_set_aside))
     }
 }
