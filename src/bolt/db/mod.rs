@@ -17,6 +17,7 @@
 mod alloc;
 mod cache;
 mod commit;
+mod many;
 mod node;
 mod tree;
 mod view;
