@@ -88,6 +88,18 @@ impl Source {
         }
     }
 
+    /// Returns where bytes other than zeros may come next, from `offset` on. Holes, and room that
+    /// was set aside and never written to, are passed over where the file system knows of them.
+    #[must_use]
+    pub fn next_data(&self, offset: u64) -> u64 {
+        let Some(file) = self.file().filter(|_| offset < self.len) else { return offset };
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(next) => next.clamp(offset, self.len),
+            Err(rustix::io::Errno::NXIO) => self.len,
+            Err(_) => offset,
+        }
+    }
+
     /// Fills `buffer` from byte `offset` on.
     ///
     /// # Errors

@@ -17,6 +17,7 @@
 mod alloc;
 mod cache;
 mod commit;
+mod many;
 mod node;
 mod tree;
 mod view;
@@ -35,7 +36,7 @@ use self::alloc::{Alloc, Run};
 use self::commit::Writer;
 use self::view::{Moment, Shared};
 use super::disk::{Disk, DiskFile};
-use super::walk::{Bits, Ignore, Walk, walk_marking};
+use super::walk::{Bits, Ignore, Visit, Walk, walk_marking};
 use super::{DEPTH_MAX, File, Source};
 use crate::format::finding::Severity;
 use crate::format::meta::{Meta, NO_FREELIST, PAGE_SIZE_MAX, PAGE_SIZE_MIN};
@@ -228,6 +229,20 @@ impl Db {
     /// # Errors
     /// See [`Error`].
     pub fn open(disk: &Disk, path: &Path, options: &Options) -> Result<Self, Error> {
+        Self::open_visiting(disk, path, options, &mut Ignore)
+    }
+
+    /// Opens a file as [`Db::open`] does, and shows all buckets and rows while it is walked: what
+    /// a visitor is shown of a damaged file is not to be used.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open_visiting(
+        disk: &Disk,
+        path: &Path,
+        options: &Options,
+        visitor: &mut dyn Visit,
+    ) -> Result<Self, Error> {
         let file = disk.open(path)?;
         lock(&file)?;
         let file = Arc::new(file);
@@ -235,7 +250,7 @@ impl Db {
         // What is read may be in memory only, left by a process that died before it synced; were
         // its meta lost after pages that it frees were used again, the older one would name them.
         file.sync()?;
-        let (walked, used) = walk_marking(&opened, &mut Ignore);
+        let (walked, used) = walk_marking(&opened, visitor);
         if let Some(damage) = damage(&walked) {
             return Err(Error::Damaged(damage));
         }

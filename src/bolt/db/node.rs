@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::Error;
 use crate::bolt::page::Page;
 use crate::format::page::{self as layout, BUCKET_BYTES, Branch, BucketHeader, Header, LEAF, Leaf};
-use crate::format::{self, u64_of};
+use crate::format::{self, u64_of, usize_of};
 
 /// A node; a clone shares its bytes.
 #[derive(Clone, Debug)]
@@ -27,6 +27,23 @@ impl Node {
     pub(super) fn of_page(page: Page) -> Self {
         let (id, count, is_leaf) = (page.id(), page.count(), page.is_leaf());
         Self { id, count, is_leaf, bytes: Bytes::from(page.into_bytes()) }
+    }
+
+    /// Takes a leaf out of a piece of the file, of which it shares the memory; `None` if it is not
+    /// there as a whole, or is not what it should be.
+    pub(super) fn leaf_in_piece(
+        piece: &Bytes,
+        start: usize,
+        id: u64,
+        page_bytes: usize,
+    ) -> Option<Self> {
+        let header = Header::decode(piece.get(start..)?).ok()?;
+        let span = usize_of(u64::from(header.overflow)).checked_add(1)?;
+        let end = start.checked_add(span.checked_mul(page_bytes)?)?;
+        if header.id != id || header.flags != LEAF || end > piece.len() {
+            return None;
+        }
+        Some(Self { id, count: header.count, is_leaf: true, bytes: piece.slice(start..end) })
     }
 
     /// Takes the leaf that follows a bucket's header in its value, an element of this leaf.
@@ -86,6 +103,17 @@ impl Node {
         Ok(after.saturating_sub(1))
     }
 
+    /// Returns what [`Node::lower_bound`] does, where that is not before an index, and near.
+    pub(super) fn lower_bound_from(&self, from: u16, key: &[u8]) -> Result<u16, Error> {
+        self.first_not_from(from, |index| Ok(self.leaf(index)?.key < key))
+    }
+
+    /// Returns what [`Node::child_index`] does, where that is not before an index, and near.
+    pub(super) fn child_index_from(&self, from: u16, key: &[u8]) -> Result<u16, Error> {
+        let after = self.first_not_from(from, |index| Ok(self.branch(index)?.key <= key))?;
+        Ok(after.saturating_sub(1).max(from))
+    }
+
     /// Finds an element of a leaf.
     pub(super) fn find(&self, key: &[u8]) -> Result<Option<Leaf<'_>>, Error> {
         let index = self.lower_bound(key)?;
@@ -100,8 +128,35 @@ impl Node {
         BucketHeader::decode(value).map_err(|error| self.fault(error))
     }
 
+    /// Searches with steps that double, from an index on.
+    fn first_not_from(
+        &self,
+        from: u16,
+        is_below: impl Fn(u16) -> Result<bool, Error>,
+    ) -> Result<u16, Error> {
+        let (mut low, mut step) = (from, 1_u16);
+        loop {
+            let probe = low.saturating_add(step).saturating_sub(1);
+            if probe >= self.count {
+                return Self::first_not_in(low, self.count.max(low), is_below);
+            }
+            if !is_below(probe)? {
+                return Self::first_not_in(low, probe, is_below);
+            }
+            low = probe.saturating_add(1);
+            step = step.saturating_mul(2);
+        }
+    }
+
     fn first_not(&self, is_below: impl Fn(u16) -> Result<bool, Error>) -> Result<u16, Error> {
-        let (mut low, mut high) = (0, self.count);
+        Self::first_not_in(0, self.count, is_below)
+    }
+
+    fn first_not_in(
+        mut low: u16,
+        mut high: u16,
+        is_below: impl Fn(u16) -> Result<bool, Error>,
+    ) -> Result<u16, Error> {
         while low < high {
             let middle = u16::midpoint(low, high);
             if is_below(middle)? {

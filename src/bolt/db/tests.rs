@@ -278,6 +278,74 @@ fn an_image_is_a_file_of_its_own() {
     }
 }
 
+fn many(view: &View, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    let mut found = vec![None; keys.len()];
+    view.get_many(b"key", keys, &mut |at, value| {
+        assert!(found[at].replace(value.to_vec()).is_none(), "a key is found once");
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn many_rows_are_those_that_are_found_one_by_one() {
+    let folder = folder();
+    let path = folder.path().join("db");
+    let db = Db::create(&Disk::default(), &path, &options(1024)).unwrap();
+    let mut rows = Batch::default();
+    for n in (0..4000_u16).filter(|n| n % 7 > 0) {
+        let size = if n % 97 == 0 { 5000 } else { usize::from(n) * 37 % 400 };
+        let key = Bytes::from(format!("k{n:05}"));
+        rows.plan(b"key", key, Some(Bytes::from(vec![b'v'; size])));
+    }
+    db.commit(rows).unwrap();
+    // Leaves of another order than that of their keys.
+    for n in (0..4000_u16).step_by(301) {
+        db.commit(batch(b"key", &[(&format!("k{n:05}"), Some(&[b'w'; 90]))])).unwrap();
+    }
+    drop(db);
+    for cache_bytes in [0, 64 << 10, 16 << 20] {
+        let options = Options { cache_bytes, ..options(1024) };
+        let db = Db::open(&Disk::default(), &path, &options).unwrap();
+        let view = db.view();
+        for (from, stride) in [(0, 1), (0, 1), (3, 2), (1, 5), (0, 40), (77, 900), (5000, 1)] {
+            let keys = (from..4100_u16).step_by(stride);
+            let keys: Vec<_> = keys.map(|n| format!("k{n:05}").into_bytes()).collect();
+            let one = |key: &Vec<u8>| view.get(b"key", key).unwrap().map(|value| value.to_vec());
+            let found = many(&view, &keys).unwrap();
+            assert_eq!(found, keys.iter().map(one).collect::<Vec<_>>());
+        }
+        view.get_many(b"none", &[b"k"], &mut |_, _| panic!("there is no such bucket")).unwrap();
+    }
+
+    // Each leaf in turn is damaged behind the back of an open database.
+    let options = Options { cache_bytes: 0, ..options(1024) };
+    let db = Db::open(&Disk::default(), &path, &options).unwrap();
+    let keys: Vec<_> = (0..4000_u16).map(|n| format!("k{n:05}").into_bytes()).collect();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let (mark, mut tried) = (db.view().file().unwrap().meta().high_water_mark, 0);
+    let (_, used) = walk_marking(&db.view().file().unwrap(), &mut Ignore);
+    // The roots of buckets were read before, and are kept.
+    let root = db.view().file().unwrap().meta().root;
+    for id in (2..mark).filter(|id| used.get(*id) && *id != root).step_by(7) {
+        use std::os::unix::fs::FileExt;
+        let mut header = [0; 16];
+        file.read_exact_at(&mut header, id * 1024).unwrap();
+        let is_leaf = Header::decode(&header).is_ok_and(|page| page.id == id && page.flags == LEAF);
+        if !is_leaf {
+            continue;
+        }
+        let mut bad = header;
+        bad[1] ^= 0x40;
+        file.write_all_at(&bad, id * 1024).unwrap();
+        let error = many(&db.view(), &keys).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("page {id}: ")), "{error}");
+        file.write_all_at(&header, id * 1024).unwrap();
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}");
+    many(&db.view(), &keys).unwrap();
+}
+
 /// What a test does next.
 #[derive(Clone, Debug)]
 enum Step {

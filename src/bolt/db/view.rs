@@ -78,6 +78,16 @@ impl Moment {
         Ok(node)
     }
 
+    /// Returns a branch or leaf that is in memory.
+    pub(super) fn kept(&self, id: u64) -> Option<Node> {
+        self.shared.cache.get(id)
+    }
+
+    /// Reads a piece of the file; nothing where it cannot be read.
+    pub(super) fn piece(&self, offset: u64, len: usize) -> Bytes {
+        Bytes::from(self.file.source().read_up_to(offset, len).unwrap_or_default())
+    }
+
     /// Returns the leaf in which a bucket is, if it is there.
     pub(super) fn top_level(&self, name: &[u8]) -> Result<Node, Error> {
         self.leaf_for(&self.node(self.meta().root)?, name)
@@ -97,7 +107,7 @@ impl Moment {
     }
 
     /// Returns the root of a bucket.
-    fn bucket(&self, name: &[u8]) -> Result<Option<Cow<'_, Node>>, Error> {
+    pub(super) fn bucket(&self, name: &[u8]) -> Result<Option<Cow<'_, Node>>, Error> {
         if let Some(roots) = self.roots.get_or_init(|| self.roots()) {
             return Ok(roots.get(name).map(Cow::Borrowed));
         }

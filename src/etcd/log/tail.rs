@@ -58,6 +58,7 @@ fn last_nonzero(source: &Source, from: u64) -> io::Result<u64> {
     const BLOCK: [u8; 4096] = [0; 4096];
     let (mut at, mut end) = (from, from);
     loop {
+        at = source.next_data(at);
         let piece = source.read_up_to(at, PIECE_BYTES)?;
         if piece.is_empty() {
             return Ok(end);

@@ -44,7 +44,7 @@ pub(super) fn start(
     let opened = open::open(dir, &options.open_options())?;
     let is_by_3_4 = opened.version.is_some_and(|version| version.minor < 5);
     let rules = Rules { writes_conf_state: !is_by_3_4, ..options.rules() };
-    let mut mvcc = Mvcc::load(opened.db.view(), rules, opened.compat)?;
+    let mut mvcc = Mvcc::load(opened.db.view(), opened.keys, rules, opened.compat)?;
     let saved = mvcc.applied();
     opened.replay.each(&mut |entry| match mvcc.apply(entry) {
         Ok(_) => Ok(()),

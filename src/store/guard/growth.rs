@@ -62,7 +62,13 @@ mod tests {
             batch.plan(bucket, key.into(), Some(row.into()));
         }
         db.commit(batch).unwrap();
-        let mvcc = Mvcc::load(db.view(), Rules::default(), Compat::V3_7).unwrap();
+        let mvcc = Mvcc::load(
+            db.view(),
+            crate::store::mvcc::Keys::default(),
+            Rules::default(),
+            Compat::V3_7,
+        )
+        .unwrap();
         let role = |role| Body::RoleGrantPermission(RoleGrantPermission { role, permission: None });
         let user = |user| Body::UserGrantRole(UserRole { user, role: b"short" });
         assert_eq!(check_growth(&mvcc, &role(b"short")), Ok(()));

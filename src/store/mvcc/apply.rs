@@ -200,9 +200,8 @@ impl Mvcc {
 /// Refuses rows that the database cannot hold, so that nothing is told of what cannot be saved.
 fn check_rows(index: u64, rows: &[Row]) -> Result<(), apply::Error> {
     let bytes_of = |row: &Row| row.key.len().saturating_add(row.value.as_ref().map_or(0, Vec::len));
-    let fits = |row: &&Row| {
-        row.key.len() <= KEY_BYTES_MAX && u64_of(bytes_of(row)) <= ROW_BYTES_MAX
-    };
+    let fits =
+        |row: &&Row| row.key.len() <= KEY_BYTES_MAX && u64_of(bytes_of(row)) <= ROW_BYTES_MAX;
     let Some(row) = rows.iter().find(|row| !fits(row)) else { return Ok(()) };
     let bucket = row.bucket.escape_ascii();
     let (key, all) = (row.key.len(), bytes_of(row));

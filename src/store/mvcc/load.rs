@@ -1,4 +1,5 @@
-//! Reads the state that a backend holds: one pass over all records, in order of revisions.
+//! Reads the state that a backend holds: the small buckets whole, and the records in order of
+//! revisions, as `keys` has read them.
 //!
 //! Source: etcd `mvcc.store.restore`, 3.6.16, 3.7.3.
 
@@ -10,32 +11,30 @@ use super::Mvcc;
 use super::attached::Attached;
 use super::compact::Compacting;
 use super::hash::Hashes;
+use super::keys::Keys;
 use super::pins::Pins;
 use super::rows::{BUCKETS, Rows};
 use super::save::Saving;
 use super::tail::Tail;
 use crate::bolt::db::View;
-use crate::etcd::apply::{Latest, Rules, StoredRole, StoredUser};
+use crate::etcd::apply::{Rules, StoredRole, StoredUser};
 use crate::etcd::members::Member;
-use crate::etcd::record::KeyValue;
 use crate::etcd::request::Span;
-use crate::etcd::revision::RevisionKey;
 use crate::etcd::rows::{self, Alarm, Lease};
 use crate::etcd::schema;
 use crate::store::error::Error;
-use crate::store::index::Index;
 use crate::store::open::Compat;
 
 impl Mvcc {
-    /// Reads the state that a backend holds. A compaction that it had begun is there to be worked
-    /// off.
+    /// Reads the state that a backend holds, of which bucket `key` was read already. A compaction
+    /// that it had begun is there to be worked off.
     ///
     /// Rules with [`Rules::writes_conf_state`] off are those of a database of 3.4, in which the
     /// term is not written either.
     ///
     /// # Errors
     /// It cannot be read, or holds what no etcd writes.
-    pub fn load(view: View, rules: Rules, compat: Compat) -> Result<Self, Error> {
+    pub fn load(view: View, keys: Keys, rules: Rules, compat: Compat) -> Result<Self, Error> {
         let small = load_rows(&view)?;
         let number = |key: &[u8]| match small.get(schema::META, key) {
             None => Ok(0),
@@ -50,18 +49,20 @@ impl Mvcc {
         };
         let scheduled = compaction(schema::META_SCHEDULED_COMPACT)?;
         let finished = compaction(schema::META_FINISHED_COMPACT)?;
-        let (index, last) = load_index(&view)?;
+        let (index, last) = keys.finish()?;
         let revision = last.max(scheduled).max(finished).max(1);
         let accepted = scheduled.max(finished);
 
         let mut attached = Attached::default();
-        index.each_latest(Span::From(&[]), &mut |key, latest| {
-            let lease = latest.lease;
-            if lease != 0 && small.get(schema::LEASE, &lease.to_be_bytes()).is_some() {
-                attached.attach(lease, key);
-            }
-            ControlFlow::Continue(())
-        });
+        if small.each(schema::LEASE).next().is_some() {
+            index.each_latest(Span::From(&[]), &mut |key, latest| {
+                let lease = latest.lease;
+                if lease != 0 && small.get(schema::LEASE, &lease.to_be_bytes()).is_some() {
+                    attached.attach(lease, key);
+                }
+                ControlFlow::Continue(())
+            });
+        }
         Ok(Self {
             rules,
             compat,
@@ -85,7 +86,7 @@ impl Mvcc {
     }
 }
 
-fn bad(bucket: &[u8], key: &[u8], error: &dyn std::fmt::Display) -> Error {
+pub(super) fn bad(bucket: &[u8], key: &[u8], error: &dyn std::fmt::Display) -> Error {
     let (bucket, key) = (bucket.escape_ascii(), key.escape_ascii());
     Error::Storage(format!("row {key} of bucket {bucket} of the database: {error}"))
 }
@@ -137,57 +138,4 @@ fn check_row(bucket: &[u8], key: &[u8], value: &[u8]) -> Result<(), Error> {
         _ => Ok(()),
     };
     checked.map_err(|what| bad(bucket, key, &what))
-}
-
-/// Reads all records; returns the index and the last main revision, 0 for none.
-fn load_index(view: &View) -> Result<(Index, i64), Error> {
-    let (mut index, mut last, mut fault) = (Index::default(), 0, None);
-    let read =
-        view.each(schema::KEY, &[], &mut |key, value| match load_record(&mut index, key, value) {
-            Ok(main) => {
-                last = main;
-                ControlFlow::Continue(())
-            }
-            Err(what) => {
-                fault = Some(bad(schema::KEY, key, &what));
-                ControlFlow::Break(())
-            }
-        });
-    read.map_err(|error| Error::Storage(error.to_string()))?;
-    fault.map_or(Ok((index, last)), Err)
-}
-
-fn load_record(index: &mut Index, key: &[u8], value: &[u8]) -> Result<i64, String> {
-    let row = RevisionKey::decode(key).map_err(|error| error.to_string())?;
-    let record = KeyValue::decode(value).map_err(|error| error.to_string())?;
-    let main = row.revision.main;
-    if let Some(field) = record.unknown_field {
-        return Err(format!("the record has field {field}, which no known etcd writes"));
-    }
-    if record.key.is_empty() {
-        // The mark that a restore leaves; it stands for no key.
-        return Ok(main);
-    }
-    if row.is_tombstone {
-        if !record.is_key_only() {
-            return Err("a tombstone with more than a key".into());
-        }
-        index.delete(record.key, row.revision);
-        return Ok(main);
-    }
-    if record.mod_revision != main {
-        return Err(format!("the record says that its revision is {}", record.mod_revision));
-    }
-    if record.version < 1 || record.create_revision < 1 || record.create_revision > main {
-        let KeyValue { version, create_revision, .. } = record;
-        return Err(format!("a record of version {version}, created at {create_revision}"));
-    }
-    let latest = Latest {
-        create_revision: record.create_revision,
-        modified: row.revision,
-        version: record.version,
-        lease: record.lease,
-    };
-    index.put(record.key, latest);
-    Ok(main)
 }

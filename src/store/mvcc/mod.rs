@@ -14,13 +14,14 @@
 //!    `meta/finishedCompactRev` goes with the last drops.
 //!
 //! `tail`, `rows`, `attached` hold, `apply` changes, `read`, `respond`, `history` and `hash`
-//! answer, `load`, `save` and `compact` deal with the backend.
+//! answer, `keys`, `load`, `save` and `compact` deal with the backend.
 
 mod apply;
 mod attached;
 mod compact;
 mod hash;
 mod history;
+mod keys;
 mod load;
 mod pins;
 mod read;
@@ -33,6 +34,7 @@ pub use apply::{Applied, LeaseChange};
 pub use compact::CompactStep;
 pub use hash::{CompactionHash, HashPlan, hash_all};
 pub use history::{History, HistoryPlan};
+pub use keys::Keys;
 pub use read::{RangePlan, read};
 pub use respond::TxnPlan;
 pub use save::Taken;

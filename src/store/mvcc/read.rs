@@ -14,6 +14,8 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock};
 
+use bytes::Bytes;
+
 use super::Mvcc;
 use super::pins::Pin;
 use crate::bolt::db::View;
@@ -29,8 +31,6 @@ use crate::store::open::Compat;
 
 /// Keys that are looked at in one step.
 pub(super) const STEP_KEYS: usize = if cfg!(test) { 2 } else { 2000 };
-/// Rows that are read past before the next one that is wanted is searched for.
-const GAP_ROWS: usize = if cfg!(test) { 2 } else { 16 };
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,8 +254,29 @@ impl Mvcc {
 
     fn plan_at(&self, request: &Range<'_>, bound: Revision, revision: i64) -> RangePlan {
         let shape = Shape::of(request, self.compat);
+        let view = self.view.clone();
+        let mut plan = RangePlan {
+            view,
+            revision,
+            bound,
+            shape,
+            items: Vec::new(),
+            count: 0,
+            rest: None,
+            pin: None,
+        };
         let keys = span(request.key, request.range_end);
+        let is_now = self.is_now(bound);
         let (key, end) = match keys {
+            Span::Key(key) if is_now => {
+                if let Some(latest) = self.index.latest(key) {
+                    plan.count = 1;
+                    if !shape.is_count_only {
+                        plan.items.extend(self.item(&shape, key, latest.modified, Some(&latest)));
+                    }
+                }
+                return plan;
+            }
             Span::Key(key) => {
                 let mut end = key.to_vec();
                 end.push(0);
@@ -264,19 +285,10 @@ impl Mvcc {
             Span::Range(key, end) => (key, Some(end.to_vec())),
             Span::From(key) => (key, None),
         };
-        let is_now = self.is_now(bound);
-        let count =
+        plan.count =
             if is_now { self.index.count(keys) } else { self.index.count_before(keys, bound) };
-        RangePlan {
-            view: self.view.clone(),
-            revision,
-            bound,
-            shape,
-            items: Vec::new(),
-            count,
-            rest: Some(Rest { key: key.to_vec(), end }),
-            pin: None,
-        }
+        plan.rest = Some(Rest { key: key.to_vec(), end });
+        plan
     }
 
     /// Tells whether nothing changed at or after a bound.
@@ -442,49 +454,23 @@ fn fetch(view: &View, items: &mut [Item]) -> Result<(), Error> {
         .filter(|item| item.kv.is_none())
         .map(|item| (item.revision, &mut item.kv))
         .collect();
-    wanted.sort_unstable_by_key(|(revision, _)| *revision);
-    let mut wanted = wanted.into_iter().peekable();
-    while let Some((revision, slot)) = wanted.next() {
-        if wanted.peek().is_none() {
-            *slot = Some(record(view, revision)?);
-            return Ok(());
-        }
-        let mut now = Some((revision, slot));
-        let mut passed = 0;
-        let from = revision.encode();
-        let mut key = from;
+    if wanted.len() > 1 {
+        wanted.sort_unstable_by_key(|(revision, _)| *revision);
+        let rows: Vec<_> = wanted.iter().map(|(revision, _)| revision.encode()).collect();
         let mut fault = None;
-        let read = view.each(schema::KEY, &from, &mut |row, value| {
-            match row.cmp(&key[..]) {
-                Ordering::Less if passed < GAP_ROWS => {
-                    passed = passed.saturating_add(1);
-                    return ControlFlow::Continue(());
+        let read = view.get_many(schema::KEY, &rows, &mut |at, row| {
+            if let Some((revision, slot)) = wanted.get_mut(at) {
+                match checked(*revision, row) {
+                    Ok(kv) => **slot = Some(kv),
+                    Err(error) => fault = Some(error),
                 }
-                Ordering::Less | Ordering::Greater => return ControlFlow::Break(()),
-                Ordering::Equal => {}
-            }
-            if let Err(error) = KeyValue::decode(value) {
-                fault = Some(error);
-                return ControlFlow::Break(());
-            }
-            if let Some((_, slot)) = now.take() {
-                *slot = Some(Kv(bytes::Bytes::copy_from_slice(value)));
-            }
-            passed = 0;
-            now = wanted.next();
-            match &now {
-                Some((revision, _)) => {
-                    key = revision.encode();
-                    ControlFlow::Continue(())
-                }
-                None => ControlFlow::Break(()),
             }
         });
         read.map_err(|error| Error::Storage(error.to_string()))?;
-        if let Some(error) = fault {
-            return Err(Error::Storage(format!("a record of the database: {error}")));
-        }
-        if let Some((revision, slot)) = now {
+        fault.map_or(Ok(()), Err)?;
+    }
+    for (revision, slot) in wanted {
+        if slot.is_none() {
             *slot = Some(record(view, revision)?);
         }
     }
@@ -498,6 +484,11 @@ pub(super) fn record(view: &View, revision: Revision) -> Result<Kv, Error> {
     let row = row.ok_or_else(|| {
         Error::Storage(format!("the database has no record at revision {revision}"))
     })?;
+    checked(revision, row)
+}
+
+/// Makes sure that a row is a record.
+fn checked(revision: Revision, row: Bytes) -> Result<Kv, Error> {
     KeyValue::decode(&row).map_err(|error| {
         Error::Storage(format!("the database's record at revision {revision}: {error}"))
     })?;

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::bolt::db::{Db, Options};
 use crate::bolt::disk::Disk;
+use crate::bolt::walk::walk;
 use crate::etcd::apply::model::{Living, Look, Naive, Plan, data, entry, keys, looks, plans};
 use crate::etcd::apply::{Outcome, Refusal};
 use crate::etcd::request::{
@@ -27,6 +28,13 @@ type Told = (Result<Answer, Error>, Option<Arc<Commit>>, Vec<LeaseChange>);
 
 fn told(applied: &Applied) -> Told {
     (applied.answer.clone(), applied.commit.clone(), applied.leases.clone())
+}
+
+fn load(db: &Db, compat: Compat) -> Result<Mvcc, Error> {
+    let (view, mut keys) = (db.view(), Keys::default());
+    let walked = walk(&view.file().unwrap(), &mut keys);
+    assert!(walked.tree_is_whole());
+    Mvcc::load(view, keys, Rules::default(), compat)
 }
 
 /// A state over a database in a temporary directory, with the log that made it.
@@ -49,7 +57,7 @@ impl Store {
     }
 
     fn load(db: &Db, compat: Compat) -> Mvcc {
-        let mut state = Mvcc::load(db.view(), Rules::default(), compat).unwrap();
+        let mut state = load(db, compat).unwrap();
         state.keep_commits(300);
         state
     }
@@ -427,7 +435,7 @@ fn alarms_and_leases_are_told() {
 
 #[test]
 fn what_no_etcd_writes_is_not_loaded() {
-    fn load(rows: &[(&[u8], &[u8], &[u8])]) -> Result<Mvcc, Error> {
+    fn load_rows(rows: &[(&[u8], &[u8], &[u8])]) -> Result<Mvcc, Error> {
         let dir = tempfile::tempdir().unwrap();
         let path: &Path = &dir.path().join("db");
         let db = Db::create(&Disk::default(), path, &Options::default()).unwrap();
@@ -437,18 +445,18 @@ fn what_no_etcd_writes_is_not_loaded() {
             batch.plan(bucket, key, Some(value));
         }
         db.commit(batch).unwrap();
-        Mvcc::load(db.view(), Rules::default(), Compat::V3_7)
+        load(&db, Compat::V3_7)
     }
     let put = Revision::new(7, 0).encode();
     let tombstone = Revision::new(7, 0).encode_tombstone();
     let good: &[u8] = b"\x0a\x01k\x10\x07\x18\x07\x20\x01";
-    assert_eq!(load(&[(b"key", &put, good)]).unwrap().revision(), 7);
+    assert_eq!(load_rows(&[(b"key", &put, good)]).unwrap().revision(), 7);
     // The mark of a restore that raised the revision.
-    assert_eq!(load(&[(b"key", &put, b"")]).unwrap().revision(), 7);
+    assert_eq!(load_rows(&[(b"key", &put, b"")]).unwrap().revision(), 7);
     let scheduled = Revision::new(9, 0).encode();
     let rows: [(&[u8], &[u8], &[u8]); 2] =
         [(b"key", &put, good), (b"meta", b"scheduledCompactRev", &scheduled)];
-    let state = load(&rows).unwrap();
+    let state = load_rows(&rows).unwrap();
     assert_eq!((state.revision(), state.compact_revision()), (9, 9));
     let bad: [(&[u8], &[u8], &[u8]); 11] = [
         (b"key", &put[..16], good),
@@ -464,7 +472,7 @@ fn what_no_etcd_writes_is_not_loaded() {
         (b"authUsers", b"u", b"\x2a\x00"),
     ];
     for row in bad {
-        let error = load(&[row]).unwrap_err().to_string();
+        let error = load_rows(&[row]).unwrap_err().to_string();
         assert!(error.contains("of bucket"), "{error}");
     }
 }

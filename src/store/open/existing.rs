@@ -15,6 +15,7 @@ use crate::etcd::schema::{self, Version};
 use crate::etcd::survey::Report;
 use crate::format::finding::{Findings, Severity};
 use crate::store::log::Locked;
+use crate::store::mvcc::Keys;
 
 /// What was read of a directory, under its locks.
 pub(super) struct Read {
@@ -31,7 +32,7 @@ pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, Ope
         0 => None,
         _ => Some(open_database(places, options)?),
     };
-    let read = read(places, db.as_ref())?;
+    let read = read(places, db.as_ref().map(|(db, _)| db))?;
     let plan = fitness::judge(places, options, &read)?;
     let mut notes = plan.notes.clone();
 
@@ -39,8 +40,8 @@ pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, Ope
     make_dirs(options, &places.snap)?;
     notes.extend(remove_leftovers(places, options, true)?);
     notes.extend(locked.repair(&read.log)?);
-    let db = match db {
-        Some(db) => db,
+    let (db, keys) = match db {
+        Some(opened) => opened,
         None => make_database(places, options)?,
     };
     sync_dirs(places, options)?;
@@ -48,7 +49,7 @@ pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, Ope
         db.commit(batch).map_err(|error| OpenError::database(&places.database, &error))?;
     }
     let Read { log, facts, .. } = read;
-    finish(places, options, db, locked, log, &facts, plan, notes)
+    finish(places, options, (db, keys), locked, log, &facts, plan, notes)
 }
 
 /// Goes on with the log, and writes what the plan says.
@@ -56,7 +57,7 @@ pub(super) fn open(places: &Places, options: &OpenOptions) -> Result<Opened, Ope
 fn finish(
     places: &Places,
     options: &OpenOptions,
-    db: Db,
+    (db, keys): (Db, Keys),
     locked: Locked,
     mut log: Log,
     facts: &Facts,
@@ -83,6 +84,7 @@ fn finish(
     let voters = fitness::voters(&log, &plan, through);
     Ok(Opened {
         db,
+        keys,
         state: wal.state(),
         last_index: through,
         snapshot_index: log.newest_snapshot().map_or(0, |snapshot| snapshot.index),

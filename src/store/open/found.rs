@@ -12,6 +12,7 @@ use crate::etcd::restore_log::{self, encode_founding_change};
 use crate::etcd::schema;
 use crate::format::wal::{ConfState, Entry, HardState, Metadata, entry_kind};
 use crate::store::log::{Wal, parent};
+use crate::store::mvcc::Keys;
 
 /// Name of the database until it is complete; servers delete such files at their start.
 const DATABASE_NEW: &str = "db.tmp.new";
@@ -76,7 +77,7 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     make_dirs(options, parent(&places.wal))?;
     let mut notes = existing::remove_leftovers(places, options, false)?;
     let was_there = places.database_bytes()? > 0;
-    let db =
+    let (db, keys) =
         if was_there { open_database(places, options)? } else { make_database(places, options)? };
     // From here on nobody else founds it; but somebody may have.
     if places.has_log()? {
@@ -102,6 +103,7 @@ pub(super) fn found(places: &Places, options: &OpenOptions) -> Result<Option<Ope
     let log = existing::read_log(&places.wal)?;
     Ok(Some(Opened {
         db,
+        keys,
         replay: super::Replay::new(log, 0, 1),
         state,
         last_index: wal.last_index(),
@@ -171,13 +173,20 @@ pub(super) fn sync_dirs(places: &Places, options: &OpenOptions) -> Result<(), Op
 }
 
 /// Opens the database, and takes its lock.
-pub(super) fn open_database(places: &Places, options: &OpenOptions) -> Result<Db, OpenError> {
-    Db::open(&options.disk, &places.database, &options.database)
-        .map_err(|error| OpenError::database(&places.database, &error))
+pub(super) fn open_database(
+    places: &Places,
+    options: &OpenOptions,
+) -> Result<(Db, Keys), OpenError> {
+    let mut keys = Keys::default();
+    let db = Db::open_visiting(&options.disk, &places.database, &options.database, &mut keys);
+    Ok((db.map_err(|error| OpenError::database(&places.database, &error))?, keys))
 }
 
 /// Makes a database with etcd's empty buckets: complete before it has its name.
-pub(super) fn make_database(places: &Places, options: &OpenOptions) -> Result<Db, OpenError> {
+pub(super) fn make_database(
+    places: &Places,
+    options: &OpenOptions,
+) -> Result<(Db, Keys), OpenError> {
     let disk = &options.disk;
     let new = places.snap.join(DATABASE_NEW);
     remove_unlocked(options, &new)?;

@@ -35,6 +35,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::log::{LockError, Wal};
+use super::mvcc::Keys;
 use crate::bolt::db::{self, Db};
 use crate::bolt::disk::Disk;
 use crate::etcd::members::{ClusterId, MemberId};
@@ -90,6 +91,8 @@ pub struct OpenOptions {
 pub struct Opened {
     /// The database.
     pub db: Db,
+    /// What it has in bucket `key`, read while it was checked.
+    pub keys: Keys,
     /// The log, behind its last entry.
     pub wal: Wal,
     /// Entries above the database's consistent index: to be applied before anything else.

@@ -41,6 +41,10 @@ fn use_it(db: &Db) {
         for n in 0..450 {
             let _ = view.get(bucket, format!("k{n:05}").as_bytes());
         }
+        let keys: Vec<_> = (0..450).map(|n| format!("k{n:05}")).collect();
+        let mut shown = 0;
+        let _ = view.get_many(bucket, &keys, &mut |_, _| shown += 1);
+        assert!(shown <= keys.len());
     }
     let mut batch = Batch::default();
     (0..450).step_by(2).for_each(|n| batch.plan(b"key", format!("k{n:05}").into(), None));
