@@ -4,7 +4,8 @@
 //!    asks. Everything in it is in the log, synced, with a HardState that covers it: only what is
 //!    synced is applied.
 //! 2. Every so many entries a raft snapshot: the commit is durable, then the `.snap` file where
-//!    the version reads it, then the log's record, then what is older is removed.
+//!    the version reads it, then the log's record, then what is older is removed. One at a time
+//!    is on its way, so that the newest record has its file at any moment.
 //! 3. Where the file cannot keep up, requests wait before they are logged, so that memory stays
 //!    bounded.
 
@@ -229,6 +230,11 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     })?;
     writing.saved = applied;
     shared.backend.note_saved(sizes);
+    let is_due = || {
+        // A snapshot that a start wants is taken at once, whoever saved what there was to save.
+        let is_wanted = shared.wants_snapshot.load(Ordering::Acquire);
+        backend.is_dirty.load(Ordering::Acquire) || is_wanted
+    };
     Ok(view)
 }
 
@@ -238,7 +244,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let is_over = || shared.health.is_drained() || shared.health.has_failed();
     loop {
         let mut guard = backend.lock();
-        while !backend.is_dirty.load(Ordering::Acquire) && !is_over() {
+        while !is_due() && !is_over() {
             guard = backend.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         let due = Instant::now().checked_add(shared.options.batch_interval);
@@ -267,6 +273,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if let Err(error) = take_snapshot_when_due(shared) {
             shared.fail(&error);
         }
+    let recorded = shared.snapshot_index.load(Ordering::Acquire);
+    if planned > recorded {
+        // Its record waits behind requests: one at a time is on its way.
+        return Ok(());
+    }
     }
 }
 
@@ -282,7 +293,7 @@ fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     record_snapshot(shared, saved)?;
     let keep = shared.options.snaps_max.max(SNAPS_MIN);
     // What cannot be removed is in nobody's way.
-    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep);
+    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep, recorded);
     Ok(())
 }
 
