@@ -4,7 +4,8 @@
 //!    asks. Everything in it is in the log, synced, with a HardState that covers it: only what is
 //!    synced is applied.
 //! 2. Every so many entries a raft snapshot: the commit is durable, then the `.snap` file where
-//!    the version reads it, then the log's record, then what is older is removed.
+//!    the version reads it, then the log's record, then what is older is removed. One at a time
+//!    is on its way, so that the newest record has its file at any moment.
 //! 3. Where the file cannot keep up, requests wait before they are logged, so that memory stays
 //!    bounded.
 //! 4. Nothing here holds the state's lock for more than some hundred commits: they are collected,
@@ -29,7 +30,8 @@ use crate::store::open::{self, Compat};
 
 /// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
 const SNAPS_MIN: usize = 2;
-/// How many times what may wait for the file may be recorded for a copy of it.
+/// How many times what may wait for the file may be recorded for a copy of it; with more the copy
+/// is given up.
 const RECORDED: usize = 4;
 /// Commits that are handed over under one lock.
 const SLICE: usize = 256;
@@ -51,8 +53,6 @@ pub(super) struct Backend {
     full: (usize, usize),
     is_full: AtomicBool,
     unsaved_bytes: AtomicUsize,
-    /// Bytes that a copy has yet to get.
-    recorded_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
     /// Segments of the log to be removed, which takes longer than the log thread has time.
@@ -70,6 +70,7 @@ pub(super) struct Writing {
     /// `None` when the store is closed.
     pub(super) db: Option<Db>,
     /// Batches since a defragmentation began to copy; they are committed to the copy as well.
+    /// `None` when there is none, or it is given up.
     pub(super) recorded: Option<Recorded>,
     /// Index and term of the last entry in the file.
     pub(super) saved: (u64, u64),
@@ -94,7 +95,6 @@ impl Backend {
             full: (options.batch_limit, options.unsaved_bytes_max / 2),
             is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
-            recorded_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
             surplus: Mutex::default(),
             waiting: Mutex::new(()),
@@ -159,8 +159,7 @@ impl Backend {
     pub(super) fn wait_for_room(&self, shared: &Shared) {
         let max = shared.options.unsaved_bytes_max;
         let is_full = || {
-            let recorded = self.recorded_bytes.load(Ordering::Acquire);
-            (self.unsaved_bytes.load(Ordering::Acquire) > max || recorded / RECORDED > max)
+            self.unsaved_bytes.load(Ordering::Acquire) > max
                 && !shared.health.has_failed()
                 && !shared.health.is_abandoned()
         };
@@ -187,13 +186,6 @@ impl Backend {
         self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
         *self.db.lock().unwrap_or_else(PoisonError::into_inner) = Some(db.clone());
         writing.db = Some(db);
-    }
-
-    /// Notes how much is recorded for a copy.
-    pub(super) fn note_recorded(&self, bytes: usize) {
-        self.recorded_bytes.store(bytes, Ordering::Release);
-        drop(self.lock());
-        self.room.notify_all();
     }
 
     /// Leaves segments of the log to the backend thread.
@@ -258,7 +250,9 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
         recorded.batches.push(batch.clone());
-        shared.backend.recorded_bytes.store(recorded.bytes, Ordering::Release);
+        if recorded.bytes / RECORDED > shared.options.unsaved_bytes_max {
+            writing.recorded = None;
+        }
     }
     let sizes = db.commit(batch).map_err(|error| {
         let error = storage(&error);
@@ -286,9 +280,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let shortest = shared.options.batch_interval;
     let mut interval = shortest;
     let is_over = || shared.health.is_drained() || shared.health.has_failed();
+    let is_due = || {
+        // A snapshot that a start wants is taken at once, whoever saved what there was to save.
+        let is_wanted = shared.wants_snapshot.load(Ordering::Acquire);
+        backend.is_dirty.load(Ordering::Acquire) || is_wanted
+    };
     loop {
         let mut guard = backend.lock();
-        while !backend.is_dirty.load(Ordering::Acquire) && !is_over() {
+        while !is_due() && !is_over() {
             guard = backend.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         let due = Instant::now().checked_add(interval);
@@ -323,6 +322,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     let saved = shared.backend.writing().saved;
     let planned = shared.planned_snapshot.load(Ordering::Acquire);
+    let recorded = shared.snapshot_index.load(Ordering::Acquire);
+    if planned > recorded {
+        // Its record waits behind requests: one at a time is on its way.
+        return Ok(());
+    }
     let since = saved.0.saturating_sub(planned);
     let is_wanted = since > 0 && shared.wants_snapshot.swap(false, Ordering::AcqRel);
     if since < shared.options.snapshot_count.max(1) && !is_wanted {
@@ -331,7 +335,7 @@ fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     record_snapshot(shared, saved)?;
     let keep = shared.options.snaps_max.max(SNAPS_MIN);
     // What cannot be removed is in nobody's way.
-    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep);
+    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep, recorded);
     Ok(())
 }
 

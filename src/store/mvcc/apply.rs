@@ -89,8 +89,6 @@ impl Mvcc {
         let content = apply::content(entry)?;
         let mut effect = apply::apply_content(self, &rules, entry, content.as_ref())?;
         check_rows(entry.index, &effect.rows)?;
-        self.applied = (entry.index, entry.term);
-
         let request = match &content {
             Some(Content::Request(request)) => Some(request),
             _ => None,
@@ -123,6 +121,8 @@ impl Mvcc {
             Outcome::Refused(refusal) => Err(refusal.into()),
             Outcome::Done => self.respond(body, &effect, standing, &mut reads),
         };
+        // Last: an entry that was taken over by half, before a panic, is not to be saved.
+        self.applied = (entry.index, entry.term);
         Ok(Some(Applied {
             index: effect.index,
             term: effect.term,
