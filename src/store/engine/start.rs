@@ -37,7 +37,7 @@ pub(super) const FINISHING: usize = 2;
 pub(super) fn start(
     dir: &Path,
     mut options: Options,
-) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), Error> {
+) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), OpenError> {
     if options.unsafe_no_fsync {
         options.disk = options.disk.unsynced();
     }
@@ -48,7 +48,10 @@ pub(super) fn start(
     let saved = mvcc.applied();
     opened.replay.each(&mut |entry| match mvcc.apply(entry) {
         Ok(_) => Ok(()),
-        Err(error) => Err(OpenError::Disk(error.to_string())),
+        Err(error) => Err(OpenError::Unfit {
+            reason: error.to_string(),
+            next: "an etcd does not start on it either; restore a snapshot".into(),
+        }),
     })?;
     let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
     let core = Core::new(mvcc);

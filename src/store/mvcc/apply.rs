@@ -200,15 +200,14 @@ impl Mvcc {
 /// Refuses rows that the database cannot hold, so that nothing is told of what cannot be saved.
 fn check_rows(index: u64, rows: &[Row]) -> Result<(), apply::Error> {
     let bytes_of = |row: &Row| row.key.len().saturating_add(row.value.as_ref().map_or(0, Vec::len));
-    let fits = |row: &&Row| {
-        row.key.len() <= KEY_BYTES_MAX && u64_of(bytes_of(row)) <= ROW_BYTES_MAX
-    };
+    let fits =
+        |row: &&Row| row.key.len() <= KEY_BYTES_MAX && u64_of(bytes_of(row)) <= ROW_BYTES_MAX;
     let Some(row) = rows.iter().find(|row| !fits(row)) else { return Ok(()) };
     let bucket = row.bucket.escape_ascii();
     let (key, all) = (row.key.len(), bytes_of(row));
     let what = format!(
         "its row of bucket {bucket} has a key of {key} bytes and {all} in all, which no database \
-         of etcd holds: etcd cannot open this directory either; restore a snapshot"
+         of etcd holds"
     );
     Err(apply::Error::Entry { index, what })
 }

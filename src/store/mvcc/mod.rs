@@ -30,12 +30,8 @@ mod save;
 mod tail;
 
 pub use apply::{Applied, LeaseChange};
-pub use compact::CompactStep;
-pub use hash::{CompactionHash, HashPlan, hash_all};
-pub use history::{History, HistoryPlan};
-pub use read::{RangePlan, read};
-pub use respond::TxnPlan;
-pub use save::Taken;
+pub use hash::hash_all;
+pub use history::History;
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;

@@ -6,8 +6,8 @@
 //! Source: etcd `etcdserver/txn` (`put`, `deleteRange`, `executeTxn`), `mvcc/kvstore_txn.go`,
 //! `etcdserver/apply`, 3.6.16.
 
-use super::{Applied, Mvcc};
 use super::read::{RangePlan, STEP_KEYS, record};
+use super::{Applied, Mvcc};
 use crate::etcd::apply::{self, Change, Effect, Latest, ReadError, Step};
 use crate::etcd::request::{Body, Op, Txn};
 use crate::etcd::revision::Revision;
