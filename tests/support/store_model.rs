@@ -422,7 +422,7 @@ impl Model {
                 Some(_) => crc32c::crc32c_append(crc, &record.at.encode()),
                 None => crc32c::crc32c_append(crc, &record.at.encode_tombstone()),
             };
-            crc = crc32c::crc32c_append(crc, &record.kv().bytes());
+            crc = crc32c::crc32c_append(crc, record.kv().bytes());
         }
         crc
     }
