@@ -274,7 +274,7 @@ fn memory(pid: u32) -> Memory {
 }
 
 fn options() -> Options {
-    Options { quota: Quota::Bytes(64 << 30), ..Options::default() }
+    Options::default().quota(Quota::Bytes(64 << 30))
 }
 
 fn put(store: &Store, key: &[u8], value: &[u8]) {
@@ -443,8 +443,7 @@ impl Bench {
             for _ in 0..streams {
                 let watch = store.watch(&Caller::default());
                 for _ in 0..each {
-                    let (key, range_end) = (b"/bench/".to_vec(), b"/bench0".to_vec());
-                    watch.create(Create { key, range_end, ..Create::default() });
+                    watch.create(Create::default().key(b"/bench/").range_end(b"/bench0"));
                 }
                 let is_done = &is_done;
                 readers.push(scope.spawn(move || {

@@ -18,11 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let me = Caller::default();
 
     let watch = store.watch(&me);
-    watch.create(Create {
-        key: b"greeting/".to_vec(),
-        range_end: b"greeting0".to_vec(),
-        ..Create::default()
-    });
+    watch.create(Create::default().key(b"greeting/").range_end(b"greeting0"));
 
     let put = |key, value| Put { key, value, ..Put::default() };
     let written = store.put(&me, put(b"greeting/en", b"hello"))?;

@@ -7,6 +7,7 @@ use crate::etcd::apply::Refusal;
 /// A status code of gRPC, which etcd's clients look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Code {
     /// 1
     Canceled = 1,

@@ -11,7 +11,7 @@ use crate::format;
 /// A record as etcd encodes it (`mvccpb.KeyValue`): the bytes that stand in bucket `key`, and in
 /// answers on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kv(pub Bytes);
+pub struct Kv(pub(crate) Bytes);
 
 impl Kv {
     /// Encodes a record.
@@ -24,6 +24,12 @@ impl Kv {
         let mut bytes = Vec::with_capacity(size);
         record.encode(&mut bytes);
         Self(bytes.into())
+    }
+
+    /// Returns the encoded record.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
     }
 
     /// Reads the record. Bytes in a [`Kv`] were decoded before they were kept, so that what cannot

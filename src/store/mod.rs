@@ -26,6 +26,10 @@
 //! countdown, `guard` what is checked before a request is logged, `directory` the users, roles and
 //! leases as the API shows them, `auto_compact` when old revisions are to be forgotten.
 //!
+//! For users: [`Store`] and what it takes and answers ([`engine`], [`answer`], [`guard`], [`kv`],
+//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`]), and the requests of
+//! [`crate::etcd::request`]. The rest may change at any time.
+//!
 //! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
 
 #![deny(
@@ -41,18 +45,28 @@ pub mod auto_compact;
 pub mod clock;
 #[cfg(test)]
 pub(crate) mod crash;
-pub mod directory;
+#[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
+pub(crate) mod directory;
 pub mod engine;
 pub mod error;
 pub mod guard;
+#[doc(hidden)]
 pub mod index;
 pub mod kv;
-pub mod lease;
-pub mod log;
-pub mod mvcc;
+#[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
+pub(crate) mod lease;
+#[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
+pub(crate) mod log;
+#[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
+pub(crate) mod mvcc;
+#[doc(hidden)]
 pub mod open;
 pub mod pending;
+mod setters;
 pub mod watch;
 
+pub use directory::AuthStatus;
+pub use engine::{Options, Store};
 pub use error::{Code, Error};
 pub use kv::{Commit, Event, Kv};
+pub use open::{Compat, Identity, OpenError};

@@ -15,12 +15,8 @@ use crate::store_takeover::{as_member, same, start, told, truth};
 use crate::support::Sandbox;
 
 fn recorded(disk: Disk) -> Options {
-    Options {
-        compat: Some(Compat::V3_6),
-        snapshot_count: 10,
-        wal_segment_bytes: 16 << 10,
-        ..as_member(disk)
-    }
+    let options = as_member(disk).compat(Compat::V3_6);
+    options.snapshot_count(10_u64).wal_segment_bytes(16_u64 << 10)
 }
 
 #[test]

@@ -33,7 +33,7 @@ const FLAGS: [&str; 2] = ["--advertise-client-urls=http://127.0.0.1:1", "--snaps
 
 /// How our store opens a member of the tests' real etcds.
 pub(crate) fn as_member(disk: Disk) -> Options {
-    let mut options = Options { snapshot_count: 300, ..options(disk) };
+    let mut options = options(disk).snapshot_count(300_u64);
     options.identity.name = "m1".into();
     options.identity.client_urls = vec![ADVERTISED.into()];
     options
@@ -327,7 +327,7 @@ fn a_directory_that_we_founded_is_taken_over() {
     {
         let sandbox = Sandbox::new();
         let dir = sandbox.path("d");
-        let options = Options { compat: Some(compat), ..as_member(Disk::default()) };
+        let options = as_member(Disk::default()).compat(compat);
         let store = Store::open(&dir, options).expect("a new directory");
         ask(&store, &Ask::put("first", b"put")).expect("a put");
         store.close().expect("a close");

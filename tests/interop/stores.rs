@@ -15,12 +15,7 @@ use crate::support::{Sandbox, hex};
 
 fn options(name: &str) -> OpenOptions {
     OpenOptions {
-        identity: Identity {
-            name: name.into(),
-            peer_urls: vec!["http://localhost:2380".into()],
-            client_urls: vec!["http://localhost:2379".into()],
-            token: "etcd-cluster".into(),
-        },
+        identity: Identity::default().name(name),
         compat: None,
         wal_dir: None,
         force_new_cluster: false,

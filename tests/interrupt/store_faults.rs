@@ -50,7 +50,7 @@ struct Ran {
 }
 
 fn faulty_options(disk: Disk) -> Options {
-    Options { snapshot_count: 15, ..options(disk) }
+    options(disk).snapshot_count(15_u64)
 }
 
 /// Works on a store until something is refused.

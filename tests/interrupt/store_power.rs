@@ -42,7 +42,7 @@ fn a_store_that_is_defragmented_and_opened_again_survives() {
 
 /// Raft snapshots are recorded often.
 fn often(disk: Disk) -> Options {
-    Options { snapshot_count: 7, ..options(disk) }
+    options(disk).snapshot_count(7_u64)
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_store_that_loses_power_again_while_it_opens_survives() {
 }
 
 fn without_syncs(disk: Disk) -> Options {
-    Options { unsafe_no_fsync: true, ..options(disk) }
+    options(disk).unsafe_no_fsync(true)
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! `ETCDKIT_STORE_SEEDS` asks for more runs.
 
 use etcdkit::bolt::disk::Disk;
-use etcdkit::store::engine::Options;
 use etcdkit::store::engine::Store;
 use etcdkit::store::open::Compat;
 
@@ -22,7 +21,7 @@ fn session(seed: u64, requests: usize) {
     let (_folder, root) = fresh();
     let dir = root.join("data");
     let compat = if seed.is_multiple_of(2) { Compat::V3_6 } else { Compat::V3_7 };
-    let options = || Options { compat: Some(compat), ..options(Disk::default()) };
+    let options = || options(Disk::default()).compat(compat);
     let mut store = Store::open(&dir, options()).unwrap();
     let mut model = Model { keys_only_without_lease: compat == Compat::V3_7, ..Model::default() };
     let mut watchers = Watchers::default();

@@ -11,7 +11,7 @@ use etcdkit::etcd::request::{Body, Range};
 use etcdkit::store::engine::{Options, Store, Submission};
 use etcdkit::store::guard::Caller;
 use etcdkit::store::watch::{Create, Response};
-use etcdkit::store::{Error, Kv, answer};
+use etcdkit::store::{Error, Kv, OpenError, answer};
 
 use crate::store_model::{Model, Reply, Said};
 use crate::store_requests::Ask;
@@ -26,7 +26,7 @@ pub(crate) fn nobody() -> Caller {
 
 /// How stores of the tests are opened: as by default, with changes that go to this disk.
 pub(crate) fn options(disk: Disk) -> Options {
-    let mut options = Options { disk, ..Options::default() };
+    let mut options = Options::default().disk(disk);
     options.identity.peer_urls = vec!["http://127.0.0.1:12380".into()];
     options.identity.client_urls = vec!["http://127.0.0.1:12379".into()];
     // Little work a commit and many of them, so that much happens in a short run.
@@ -40,7 +40,7 @@ pub(crate) fn options(disk: Disk) -> Options {
     options
 }
 
-pub(crate) fn open(dir: &Path, disk: Disk) -> Result<Store, Error> {
+pub(crate) fn open(dir: &Path, disk: Disk) -> Result<Store, OpenError> {
     Store::open(dir, options(disk))
 }
 
@@ -115,11 +115,7 @@ pub(crate) fn all_events(store: &Store) -> (i64, Vec<Seen>) {
         return (compacted, all);
     }
     let stream = store.watch(&nobody());
-    stream.create(Create {
-        range_end: b"\0".to_vec(),
-        start_revision: compacted + 1,
-        ..Create::default()
-    });
+    stream.create(Create::default().range_end(b"\0").start_revision(compacted + 1));
     while all.last().is_none_or(|last: &Seen| last.revision < revision) {
         let response: Response = stream.next(SOON).expect("a stream").expect("events in time");
         assert!(!response.canceled, "{response:?}");

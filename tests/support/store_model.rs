@@ -422,7 +422,7 @@ impl Model {
                 Some(_) => crc32c::crc32c_append(crc, &record.at.encode()),
                 None => crc32c::crc32c_append(crc, &record.at.encode_tombstone()),
             };
-            crc = crc32c::crc32c_append(crc, &record.kv().0);
+            crc = crc32c::crc32c_append(crc, record.kv().bytes());
         }
         crc
     }
@@ -442,7 +442,7 @@ impl Model {
                     Some(_) => record.at.encode().to_vec(),
                     None => record.at.encode_tombstone().to_vec(),
                 };
-                rows.insert(key, record.kv().0.to_vec());
+                rows.insert(key, record.kv().bytes().to_vec());
             }
         }
         rows

@@ -58,20 +58,14 @@ impl Watchers {
         let (stream, watchers) = &mut self.streams[place];
         let (key, range_end) = SPANS[dice.below(SPANS.len())];
         let near = i64::try_from(dice.below(40)).unwrap();
-        let create = Create {
-            key: key.as_bytes().to_vec(),
-            range_end: range_end.as_bytes().to_vec(),
-            start_revision: match dice.below(4) {
-                0 => 0,
-                1 => model.revision + 4 - near / 4,
-                _ => model.revision - near,
-            },
-            prev_kv: dice.flip(),
-            no_put: dice.below(6) == 0,
-            no_delete: dice.below(6) == 0,
-            fragment: dice.below(3) == 0,
-            ..Create::default()
+        let start = match dice.below(4) {
+            0 => 0,
+            1 => model.revision + 4 - near / 4,
+            _ => model.revision - near,
         };
+        let create = Create::default().key(key).range_end(range_end).start_revision(start);
+        let create = create.prev_kv(dice.flip()).no_put(dice.below(6) == 0);
+        let create = create.no_delete(dice.below(6) == 0).fragment(dice.below(3) == 0);
         stream.create(create.clone());
         watchers.push(Watcher {
             create,

@@ -24,6 +24,7 @@ const LOGINS_MAX: usize = 16;
 
 /// A user to be added.
 #[derive(Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct NewUser<'a> {
     /// Name.
     pub name: &'a str,
@@ -33,6 +34,26 @@ pub struct NewUser<'a> {
     pub hashed_password: &'a str,
     /// Whether the user can only log in by certificate.
     pub no_password: bool,
+}
+
+impl<'a> NewUser<'a> {
+    /// A user who logs in with a password.
+    #[must_use]
+    pub fn with_password(name: &'a str, password: &'a str) -> Self {
+        Self { name, password, ..Self::default() }
+    }
+
+    /// The same, by the bcrypt hash of the password in base64.
+    #[must_use]
+    pub fn with_hash(name: &'a str, hashed_password: &'a str) -> Self {
+        Self { name, hashed_password, ..Self::default() }
+    }
+
+    /// A user who can only log in by certificate.
+    #[must_use]
+    pub fn without_password(name: &'a str) -> Self {
+        Self { name, no_password: true, ..Self::default() }
+    }
 }
 
 impl std::fmt::Debug for NewUser<'_> {

@@ -156,9 +156,9 @@ impl Shared {
             return Ok(pending);
         }
         self.check(caller, Wish::Request(&body))?;
-        if makes_rows_longer(&body) {
+        let makes_rows_longer = makes_rows_longer(&body);
+        if makes_rows_longer {
             self.core.read(|mvcc| guard::check_growth(mvcc, &body))??;
-            self.check_lag(LAG_MAX_LONG)?;
         }
         let (promise, pending) = pending();
         let cost = guard::cost(&body);
@@ -180,6 +180,9 @@ impl Shared {
         let data = self.encode(caller, body);
         if data.len() > self.options.request_bytes_max {
             return Err(Error::TooLarge);
+        }
+        if makes_rows_longer && data.len() > LONG_BYTES {
+            self.check_lag(LAG_MAX_LONG)?;
         }
         let reply = Reply::Caller(promise);
         self.propose(Proposal { kind: entry_kind::NORMAL, data, cost, touches_auth, reply })?;
@@ -222,8 +225,9 @@ impl Shared {
 const NOSPACE: u64 = 1;
 
 /// Entries that may be synced and not applied yet before a request is taken that makes a row
-/// longer, so that what its length was looked at for is still so when it is applied.
+/// longer by more than [`LONG_BYTES`], so that what its length was looked at for is still so when it is applied.
 const LAG_MAX_LONG: u64 = 64;
+const LONG_BYTES: usize = 64 << 10;
 
 fn makes_rows_longer(body: &Body<'_>) -> bool {
     matches!(body, Body::RoleGrantPermission(_) | Body::UserGrantRole(_))

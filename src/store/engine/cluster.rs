@@ -18,6 +18,7 @@ use crate::store::pending::pending;
 
 /// What the member says of itself; field for field etcd's StatusResponse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// Version of etcd that it is.
     pub version: String,

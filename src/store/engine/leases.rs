@@ -16,6 +16,7 @@ use crate::store::pending::pending;
 
 /// What is known of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LeaseStatus {
     /// Whole seconds that are left; -1 where there is no such lease.
     pub ttl_s: i64,

@@ -60,7 +60,7 @@ use super::error::Error;
 use super::guard::{self, Caller, Tokens, Wish};
 use super::lease::Lessor;
 use super::mvcc::Mvcc;
-use super::open::Compat;
+use super::open::{Compat, OpenError};
 use super::watch::Hub;
 use crate::etcd::members::{ClusterId, MemberId};
 use crate::etcd::request::{self, Body, Header, Request};
@@ -152,8 +152,9 @@ impl Store {
     /// Opens a data directory of etcd 3.4 to 3.7, or founds one.
     ///
     /// # Errors
-    /// It is unfit, locked, of several voters, or the disk fails; each says what to do.
-    pub fn open(dir: &Path, options: Options) -> Result<Self, Error> {
+    /// It is in use, damaged, unfit (such as of several voters), or the disk fails; each says what
+    /// to do.
+    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let (shared, threads) = start::start(dir, options)?;
         let own = threads.iter().map(|thread| thread.thread().id()).collect();
         let end = Mutex::new(End { threads, by: None, is_over: false });

@@ -10,6 +10,7 @@ use crate::store::auto_compact::Retention;
 use crate::store::clock::{Clock, SystemClock};
 use crate::store::guard::Quota;
 use crate::store::open::{Compat, Identity, OpenOptions};
+use crate::store::setters::setters;
 use crate::store::watch::Limits;
 
 /// etcd's shortest interval of progress.
@@ -18,7 +19,13 @@ const PROGRESS_MIN: Duration = Duration::from_millis(100);
 const CHECKPOINTS: Duration = Duration::from_secs(300);
 
 /// How to open a store; the defaults are etcd's.
+///
+/// ```
+/// let options = etcdkit::store::Options::default().snapshot_count(1000_u64).snaps_max(3_usize);
+/// assert_eq!(options.snapshot_count, 1000);
+/// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// Who the member is. Of a directory that is there only name and client URLs count.
     pub identity: Identity,
@@ -86,15 +93,43 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
+setters! { Options:
+    identity: Identity,
+    compat: Option<Compat>,
+    quota: Quota,
+    snapshot_count: u64,
+    batch_interval: Duration,
+    batch_limit: usize,
+    unsaved_bytes_max: usize,
+    request_bytes_max: usize,
+    txn_ops_max: usize,
+    request_timeout: Duration,
+    heartbeat: Duration,
+    election: Duration,
+    auto_compaction: Retention,
+    compaction_batch_limit: usize,
+    compaction_sleep: Duration,
+    hash_at_compaction: bool,
+    auth_token_ttl: Duration,
+    bcrypt_cost: u32,
+    watch_progress_interval: Duration,
+    watch_limits: Limits,
+    lease_checkpoints: Option<Duration>,
+    wal_dir: Option<PathBuf>,
+    wal_segment_bytes: u64,
+    wals_max: usize,
+    snaps_max: usize,
+    force_new_cluster: bool,
+    unsafe_no_fsync: bool,
+    disk: Disk,
+    database: crate::bolt::db::Options,
+    clock: Arc<dyn Clock>,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
-            identity: Identity {
-                name: "default".into(),
-                peer_urls: vec!["http://localhost:2380".into()],
-                client_urls: vec!["http://localhost:2379".into()],
-                token: "etcd-cluster".into(),
-            },
+            identity: Identity::default(),
             compat: None,
             quota: Quota::of_flag(0),
             snapshot_count: 10_000,

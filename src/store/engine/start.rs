@@ -28,7 +28,7 @@ use crate::store::error::Error;
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
-use crate::store::open::{self, Opened};
+use crate::store::open::{self, OpenError, Opened};
 use crate::store::watch::Hub;
 
 /// How many of the threads finish what was taken, when the store ends.
@@ -38,7 +38,7 @@ pub(super) const FINISHING: usize = 2;
 pub(super) fn start(
     dir: &Path,
     options: Options,
-) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), Error> {
+) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), OpenError> {
     let mut options = options.settled();
     if options.unsafe_no_fsync {
         options.disk = options.disk.unsynced();
@@ -96,11 +96,14 @@ pub(super) fn start(
 
 /// Applies what the log has and the database has not; what may not wait in memory is saved on the
 /// way. Returns index and term of the last entry that is.
-fn replay(opened: &mut Opened, mvcc: &mut Mvcc, bytes_max: usize) -> Result<(u64, u64), Error> {
+fn replay(opened: &mut Opened, mvcc: &mut Mvcc, bytes_max: usize) -> Result<(u64, u64), OpenError> {
     let Opened { db, wal, state, last_index, replay, .. } = opened;
     let mut saved = mvcc.applied();
     replay.each(&mut |entry| {
-        mvcc.apply(entry).map_err(|error| Error::Storage(error.to_string()))?;
+        mvcc.apply(entry).map_err(|error| OpenError::Unfit {
+            reason: error.to_string(),
+            next: "an etcd does not start on it either; restore a snapshot".into(),
+        })?;
         if mvcc.unsaved().1 <= bytes_max {
             return Ok(());
         }
@@ -114,7 +117,7 @@ fn replay(opened: &mut Opened, mvcc: &mut Mvcc, bytes_max: usize) -> Result<(u64
         db.commit(batch).map_err(|error| storage(&error))?;
         mvcc.saved(db.view());
         saved = mvcc.applied();
-        Ok::<(), Error>(())
+        Ok::<(), OpenError>(())
     })?;
     Ok(saved)
 }

@@ -155,14 +155,14 @@ impl Lessor {
     }
 
     /// Tells how many leases there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
         self.leases.len()
     }
 
     /// Tells when the next lease is to be taken, by the clock.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Duration> {
+    #[cfg(test)]
+    pub(super) fn next_expiry(&self) -> Option<Duration> {
         self.queue.first().map(|(due, _)| *due)
     }
 

@@ -207,7 +207,7 @@ fn check_rows(index: u64, rows: &[Row]) -> Result<(), apply::Error> {
     let (key, all) = (row.key.len(), bytes_of(row));
     let what = format!(
         "its row of bucket {bucket} has a key of {key} bytes and {all} in all, which no database \
-         of etcd holds: etcd cannot open this directory either; restore a snapshot"
+         of etcd holds"
     );
     Err(apply::Error::Entry { index, what })
 }

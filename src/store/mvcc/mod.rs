@@ -31,13 +31,9 @@ mod save;
 mod tail;
 
 pub use apply::{Applied, LeaseChange};
-pub use compact::CompactStep;
-pub use hash::{CompactionHash, HashPlan, hash_all};
-pub use history::{History, HistoryPlan};
+pub use hash::hash_all;
+pub use history::History;
 pub use keys::Keys;
-pub use read::{RangePlan, read};
-pub use respond::TxnPlan;
-pub use save::Taken;
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;

@@ -12,7 +12,6 @@
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
-use std::sync::{PoisonError, RwLock};
 
 use bytes::Bytes;
 
@@ -146,23 +145,6 @@ pub struct RangePlan {
     count: u64,
     rest: Option<Rest>,
     pin: Option<Pin>,
-}
-
-/// Plans a read in steps and fetches it: what [`Mvcc::plan_range`], [`Mvcc::plan_more`] and
-/// [`RangePlan::fetch`] do, with the lock free in between.
-///
-/// # Errors
-/// As [`Mvcc::plan_range`] and [`RangePlan::fetch`].
-pub fn read(
-    state: &RwLock<Mvcc>,
-    request: &Range<'_>,
-) -> Result<answer::Answer<answer::Range>, Error> {
-    let lock = || state.read().unwrap_or_else(PoisonError::into_inner);
-    let mut plan = lock().plan_range(request)?;
-    while !plan.is_planned() {
-        lock().plan_more(&mut plan);
-    }
-    plan.fetch()
 }
 
 impl Mvcc {

@@ -8,6 +8,7 @@ use std::sync::{Arc, RwLock};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use super::read::RangePlan;
 use super::*;
 use crate::bolt::db::{Db, Options};
 use crate::bolt::disk::Disk;
@@ -23,6 +24,15 @@ use crate::store::kv::{Commit, Event, Kv};
 
 mod model;
 use model::Model;
+
+/// Reads as the store does, with the lock free between steps.
+fn read(state: &RwLock<Mvcc>, request: &Range<'_>) -> Result<Answer<answer::Range>, Error> {
+    let mut plan = state.read().unwrap().plan_range(request)?;
+    while !plan.is_planned() {
+        state.read().unwrap().plan_more(&mut plan);
+    }
+    plan.fetch()
+}
 
 type Told = (Result<Answer, Error>, Option<Arc<Commit>>, Vec<LeaseChange>);
 

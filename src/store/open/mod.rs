@@ -36,6 +36,7 @@ use std::path::{Path, PathBuf};
 use super::error::Error;
 use super::log::{LockError, Wal};
 use super::mvcc::Keys;
+use super::setters::setters;
 use crate::bolt::db::{self, Db};
 use crate::bolt::disk::Disk;
 use crate::etcd::members::{ClusterId, MemberId};
@@ -46,6 +47,7 @@ pub use snap_file::{SNAPS_KEPT, purge_snaps, write_snap};
 
 /// What the store says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Compat {
     /// etcd 3.6: `.snap` files are written.
     V3_6,
@@ -54,7 +56,8 @@ pub enum Compat {
 }
 
 /// What a new directory is founded with, and what a member says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
     /// Name of the member.
     pub name: String,
@@ -64,6 +67,24 @@ pub struct Identity {
     pub client_urls: Vec<String>,
     /// Cluster token, of a new directory.
     pub token: String,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self {
+            name: "default".into(),
+            peer_urls: vec!["http://localhost:2380".into()],
+            client_urls: vec!["http://localhost:2379".into()],
+            token: "etcd-cluster".into(),
+        }
+    }
+}
+
+setters! { Identity:
+    name: String,
+    peer_urls: Vec<String>,
+    client_urls: Vec<String>,
+    token: String,
 }
 
 /// How to open.

@@ -20,6 +20,7 @@ use std::thread::{self, JoinHandle};
 use super::error::Error;
 use super::kv::{Commit, Event, Kv};
 use super::mvcc::History;
+use super::setters::setters;
 
 mod batch;
 mod catch_up;
@@ -43,6 +44,7 @@ const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted"
 
 /// What to watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Create {
     /// 0: the next id, from 0 on, that is free and was not given out before.
     pub watch_id: i64,
@@ -64,8 +66,21 @@ pub struct Create {
     pub fragment: bool,
 }
 
+setters! { Create:
+    watch_id: i64,
+    key: Vec<u8>,
+    range_end: Vec<u8>,
+    start_revision: i64,
+    prev_kv: bool,
+    no_put: bool,
+    no_delete: bool,
+    progress_notify: bool,
+    fragment: bool,
+}
+
 /// What a stream delivers; field for field etcd's WatchResponse.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Response {
     /// The watcher; -1 for all of the stream (progress), or none (a create that failed).
     pub watch_id: i64,
