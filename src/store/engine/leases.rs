@@ -96,6 +96,7 @@ impl Store {
         if keys {
             shared.check(caller, Wish::LeaseKeys(id))?;
         }
+        shared.core.check_open()?;
         let revision = self.revision();
         let Some(time) = shared.lessor().time_left(id) else {
             let body = LeaseStatus { ttl_s: -1, ..LeaseStatus::default() };
@@ -120,6 +121,7 @@ impl Store {
     pub fn leases(&self, caller: &Caller) -> Result<Answer<Vec<i64>>, Error> {
         let shared = self.shared();
         shared.check(caller, Wish::Leases)?;
+        shared.core.check_open()?;
         let body = shared.lessor().list();
         Ok(Answer { revision: self.revision(), body })
     }
