@@ -52,6 +52,7 @@ pub mod log;
 pub mod mvcc;
 pub mod open;
 pub mod pending;
+mod threads;
 pub mod watch;
 
 pub use error::{Code, Error};

@@ -28,6 +28,7 @@ use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
 use crate::store::open::{self, OpenError, Opened};
+use crate::store::threads;
 use crate::store::watch::Hub;
 
 /// How many of the threads finish what was taken, when the store ends.
@@ -202,9 +203,7 @@ fn spawn(
     work: impl FnOnce(&Arc<Shared>) + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     let sentinel = Sentinel { shared: Arc::clone(shared), name: name.to_owned() };
-    std::thread::Builder::new()
-        .name(format!("store-{name}"))
-        .spawn(move || work(&sentinel.shared))
+    threads::spawn(&format!("store-{name}"), move || work(&sentinel.shared))
         .map_err(|error| Error::Storage(format!("a thread cannot be started: {error}")))
 }
 
@@ -219,6 +218,7 @@ impl Drop for Sentinel {
         if std::thread::panicking() {
             let what = format!("the store's thread {} came to a sudden end", self.name);
             self.shared.fail(&Error::Storage(what));
+            self.shared.abandon();
         }
     }
 }
