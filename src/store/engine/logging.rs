@@ -103,6 +103,8 @@ fn save(shared: &Arc<Shared>, writer: &mut Writer, batch: Vec<Proposal>) {
         return;
     }
     shared.backend.wait_for_room(shared);
+    let bytes = batch.iter().map(|proposal| proposal.data.len()).sum();
+    shared.queue.note_written(bytes);
     if shared.health.has_failed() || shared.health.is_abandoned() {
         return refuse(shared, batch);
     }
