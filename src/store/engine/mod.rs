@@ -41,8 +41,8 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 pub use auth::NewUser;
@@ -129,7 +129,19 @@ pub(super) struct Shared {
 #[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The store's own threads.
+    own: Vec<ThreadId>,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+/// How far the end of a store is.
+#[derive(Debug)]
+struct End {
+    threads: Vec<JoinHandle<()>>,
+    /// Who ends it.
+    by: Option<ThreadId>,
+    is_over: bool,
 }
 
 impl Store {
@@ -139,11 +151,14 @@ impl Store {
     /// It is unfit, locked, of several voters, or the disk fails; each says what to do.
     pub fn open(dir: &Path, options: Options) -> Result<Self, Error> {
         let (shared, threads) = start::start(dir, options)?;
-        Ok(Self { owner: Arc::new(Owner { shared, threads: Mutex::new(threads) }) })
+        let own = threads.iter().map(|thread| thread.thread().id()).collect();
+        let end = Mutex::new(End { threads, by: None, is_over: false });
+        Ok(Self { owner: Arc::new(Owner { shared, own, end, ended: Condvar::new() }) })
     }
 
     /// Saves everything, ends the threads and gives up the locks. Requests that were taken are
-    /// done before; what is asked for from now on is refused.
+    /// done before; what is asked for from now on is refused. A second call waits for the end of the
+    /// first, but not on one of the store's threads, which calls wakers.
     ///
     /// # Errors
     /// Not everything could be saved in the database; the log has it.
@@ -199,17 +214,32 @@ impl Store {
 }
 
 impl Owner {
+    fn lock_end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn end(&self, is_clean: bool) -> Result<(), Error> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = std::thread::current().id();
+        let is_here = self.own.contains(&own);
+        let mut end = self.lock_end();
+        if let Some(by) = end.by {
+            // Whoever ends it may wait for this thread, or be it.
+            while !end.is_over && !is_here && by != own {
+                end = self.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
+            }
+            return Ok(());
+        }
+        end.by = Some(own);
+        let threads = std::mem::take(&mut end.threads);
+        drop(end);
+        let _over = Over(self);
         let shared = &self.shared;
         shared.health.end(is_clean);
         shared.queue.close();
         shared.alarm.ring();
         shared.compaction.wake();
         shared.backend.wake_all();
-        let own = std::thread::current().id();
-        let is_here = threads.iter().any(|thread| thread.thread().id() == own);
-        let mut rest = threads.drain(..).filter(|thread| thread.thread().id() != own);
+        let mut rest = threads.into_iter().filter(|thread| thread.thread().id() != own);
         // A panic was noted by the thread itself. The first two finish what was taken, and may
         // need the others for that.
         rest.by_ref().take(start::FINISHING).for_each(|thread| drop(thread.join()));
@@ -217,7 +247,7 @@ impl Owner {
         shared.backend.wake_all();
         rest.for_each(|thread| drop(thread.join()));
         // Ended by what one of the store's own threads called: what is left is in the log.
-        let saved = match is_clean && !is_here && shared.core.read(|_| ()).is_ok() {
+        let saved = match is_clean && !is_here {
             true if shared.health.has_failed() => Err(shared.health.refusal()),
             true => backend::commit(shared).map(drop).map_err(Some),
             false => Ok(()),
@@ -228,6 +258,16 @@ impl Owner {
         shared.backend.close();
         shared.core.close();
         saved.map_err(|error| error.unwrap_or(Error::Stopped))
+    }
+}
+
+/// Lets other closers go on, whatever happens.
+struct Over<'a>(&'a Owner);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.lock_end().is_over = true;
+        self.0.ended.notify_all();
     }
 }
 

@@ -1,3 +1,5 @@
+mod strain;
+
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
