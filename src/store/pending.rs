@@ -66,6 +66,11 @@ pub fn pending<T>() -> (Promise<T>, Pending<T>) {
 }
 
 impl<T> Promise<T> {
+    /// Tells whether the other end is still there.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.0.as_ref().is_some_and(|slot| Arc::strong_count(slot) > 1)
+    }
+
     /// Answers.
     pub fn fulfil(mut self, value: T) {
         if let Some(slot) = self.0.take() {

@@ -4,7 +4,8 @@
 //!    asks. Everything in it is in the log, synced, with a HardState that covers it: only what is
 //!    synced is applied.
 //! 2. Every so many entries a raft snapshot: the commit is durable, then the `.snap` file where
-//!    the version reads it, then the log's record, then what is older is removed.
+//!    the version reads it, then the log's record, then what is older is removed. One at a time
+//!    is on its way, so that the newest record has its file at any moment.
 //! 3. Where the file cannot keep up, requests wait before they are logged, so that memory stays
 //!    bounded.
 
@@ -25,7 +26,8 @@ use crate::store::open::{self, Compat};
 
 /// `.snap` files that stay: the one that is on its way into the log, and the one that is in it.
 const SNAPS_MIN: usize = 2;
-/// How many times what may wait for the file may be recorded for a copy of it.
+/// How many times what may wait for the file may be recorded for a copy of it; with more the copy
+/// is given up.
 const RECORDED: usize = 4;
 
 /// The file, and who writes to it.
@@ -39,8 +41,6 @@ pub(super) struct Backend {
     size_bytes: AtomicU64,
     unsaved_rows: AtomicUsize,
     unsaved_bytes: AtomicUsize,
-    /// Bytes that a copy has yet to get.
-    recorded_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
     waiting: Mutex<()>,
@@ -56,6 +56,7 @@ pub(super) struct Writing {
     /// `None` when the store is closed.
     pub(super) db: Option<Db>,
     /// Batches since a defragmentation began to copy; they are committed to the copy as well.
+    /// `None` when there is none, or it is given up.
     pub(super) recorded: Option<Recorded>,
     /// Index and term of the last entry in the file.
     pub(super) saved: (u64, u64),
@@ -79,7 +80,6 @@ impl Backend {
             size_bytes,
             unsaved_rows: AtomicUsize::new(0),
             unsaved_bytes: AtomicUsize::new(0),
-            recorded_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
             waiting: Mutex::new(()),
             wake: Condvar::new(),
@@ -139,8 +139,7 @@ impl Backend {
     pub(super) fn wait_for_room(&self, shared: &Shared) {
         let max = shared.options.unsaved_bytes_max;
         let is_full = || {
-            let recorded = self.recorded_bytes.load(Ordering::Acquire);
-            (self.unsaved_bytes.load(Ordering::Acquire) > max || recorded / RECORDED > max)
+            self.unsaved_bytes.load(Ordering::Acquire) > max
                 && !shared.health.has_failed()
                 && !shared.health.is_abandoned()
         };
@@ -167,13 +166,6 @@ impl Backend {
         self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
         *self.db.lock().unwrap_or_else(PoisonError::into_inner) = Some(db.clone());
         writing.db = Some(db);
-    }
-
-    /// Notes how much is recorded for a copy.
-    pub(super) fn note_recorded(&self, bytes: usize) {
-        self.recorded_bytes.store(bytes, Ordering::Release);
-        drop(self.lock());
-        self.room.notify_all();
     }
 
     /// Notes what a commit left.
@@ -215,7 +207,9 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
         recorded.batches.push(batch.clone());
-        shared.backend.recorded_bytes.store(recorded.bytes, Ordering::Release);
+        if recorded.bytes / RECORDED > shared.options.unsaved_bytes_max {
+            writing.recorded = None;
+        }
     }
     let sizes = db.commit(batch).map_err(|error| {
         let error = storage(&error);
@@ -274,6 +268,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     let saved = shared.backend.writing().saved;
     let planned = shared.planned_snapshot.load(Ordering::Acquire);
+    let recorded = shared.snapshot_index.load(Ordering::Acquire);
+    if planned > recorded {
+        // Its record waits behind requests: one at a time is on its way.
+        return Ok(());
+    }
     let since = saved.0.saturating_sub(planned);
     let is_wanted = since > 0 && shared.wants_snapshot.swap(false, Ordering::AcqRel);
     if since < shared.options.snapshot_count.max(1) && !is_wanted {
@@ -282,7 +281,7 @@ fn take_snapshot_when_due(shared: &Arc<Shared>) -> Result<(), Error> {
     record_snapshot(shared, saved)?;
     let keep = shared.options.snaps_max.max(SNAPS_MIN);
     // What cannot be removed is in nobody's way.
-    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep);
+    let _ = open::purge_snaps(&shared.options.disk, &shared.snap_dir, keep, recorded);
     Ok(())
 }
 

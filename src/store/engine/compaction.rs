@@ -17,8 +17,10 @@ use crate::store::pending::Promise;
 
 /// Rows that are worked off under one lock.
 const STEP_ROWS: usize = 250;
-/// How long is waited for somebody who reads what is to go.
+/// How long is waited for somebody who reads what is to go, at first; twice as long each time, up
+/// to the longest.
 const WAIT: Duration = Duration::from_millis(5);
+const WAIT_MAX: Duration = Duration::from_millis(320);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -95,6 +97,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
     backend::commit(shared)?;
     hashing::before_compaction(shared);
     let mut since_rest = 0_usize;
+    let mut wait = WAIT;
     while !is_over() {
         let step = shared.core.write(|mvcc| {
             let step = mvcc.compact_some(STEP_ROWS.min(shared.options.compaction_batch_limit));
@@ -119,7 +122,11 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         if step.is_waiting {
             // For a reader that looks at what is to go, or for a compaction that came just now.
             backend::commit(shared)?;
-            shared.rest(WAIT);
+            shared.rest(wait);
+            wait = wait.saturating_mul(2).min(WAIT_MAX);
+        }
+        if step.dropped > 0 {
+            wait = WAIT;
         }
         since_rest = since_rest.saturating_add(step.dropped);
         if since_rest >= shared.options.compaction_batch_limit {

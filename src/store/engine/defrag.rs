@@ -1,7 +1,7 @@
 //! Defragmentation while the store serves: a packed copy takes the database's place.
 //!
 //! The copy is made from a view; what is committed meanwhile is recorded and goes to the copy
-//! afterwards, over and over until little is left; then, while nobody commits, the rest, a last
+//! afterwards, over and over until little is left, and given up where writers are faster; then, while nobody commits, the rest, a last
 //! batch of what was applied, and the new name. The copy has its own lock from the moment it is
 //! opened, so that no other program gets in between. A store that is killed before the new name
 //! leaves a `db.tmp.*`, which goes when the directory is opened next; one that is killed after it
@@ -34,21 +34,37 @@ impl Store {
     /// Writes the database anew without its free pages; requests are answered meanwhile.
     ///
     /// # Errors
-    /// No permission, the disk, or the store is closed. The database is then as it was.
+    /// No permission, the disk, the store is closed, or more is written than the copy can follow.
+    /// The database is then as it was.
     pub fn defragment(&self, caller: &Caller) -> Result<(), Error> {
         let shared = self.shared();
         shared.check(caller, Wish::Admin)?;
         let _one = shared.defragmenting.lock().unwrap_or_else(PoisonError::into_inner);
         let path = shared.snap_dir.join("db");
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
+        let recording = Recording(shared);
         let done = defragment(shared, &path, &copy);
-        shared.backend.writing().recorded = None;
-        shared.backend.note_recorded(0);
+        drop(recording);
         if done.is_err() && copy.exists() {
             let _ = shared.options.disk.remove(&copy);
         }
         done
     }
+}
+
+/// Ends the recording of batches, also when the copy panics.
+struct Recording<'a>(&'a Shared);
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        self.0.backend.writing().recorded = None;
+    }
+}
+
+/// Gives a copy up that cannot follow: writers do not wait for it.
+fn given_up() -> Error {
+    let what = "requests write faster than the database is copied: it stays as it is, try again";
+    Error::Storage(what.into())
 }
 
 fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
@@ -70,9 +86,8 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
         ends()?;
         let recorded = match &mut shared.backend.writing().recorded {
             Some(recorded) => std::mem::take(recorded),
-            None => return Err(Error::Stopped),
+            None => return Err(given_up()),
         };
-        shared.backend.note_recorded(0);
         let is_little = recorded.bytes < REST_BYTES;
         for batch in recorded.batches {
             db.commit(batch).map_err(|error| storage(&error))?;
@@ -90,7 +105,7 @@ fn swap(shared: &Shared, db: Db, path: &Path, copy: &Path) -> Result<(), Error> 
     let mut writing = shared.backend.writing();
     // What was applied goes to the old file once more, so that it is whole should this fail.
     backend::commit_locked(shared, &mut writing)?;
-    let recorded = writing.recorded.take().unwrap_or_default();
+    let recorded = writing.recorded.take().ok_or_else(given_up)?;
     for batch in recorded.batches {
         db.commit(batch).map_err(|error| storage(&error))?;
     }

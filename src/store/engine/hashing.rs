@@ -8,10 +8,15 @@ use crate::store::guard::{Caller, Wish};
 use crate::store::mvcc::{Mvcc, hash_all};
 use crate::store::open::Compat;
 
+/// Bytes of a database above which a compaction is not summed: it takes three passes over all rows,
+/// and memory for each key.
+const HASHED_MAX: u64 = 1 << 30;
+
 /// Sums what is there before a compaction drops some of it, where the store keeps such sums: etcd
 /// answers HashKV at the compaction's revision with them.
 pub(super) fn before_compaction(shared: &Shared) {
-    if !shared.options.hash_at_compaction {
+    let size = shared.backend.sizes().map_or(0, |sizes| sizes.in_use_bytes);
+    if !shared.options.hash_at_compaction || size > HASHED_MAX {
         return;
     }
     let plan = shared.core.write(Mvcc::take_compaction_hash);

@@ -3,7 +3,7 @@
 use super::calls::unexpected;
 use super::queue::{Proposal, Reply};
 use super::{Shared, Store};
-use crate::etcd::apply::State as _;
+use crate::etcd::apply::{Refusal, State as _};
 use crate::etcd::request::{
     Alarm, Body, LeaseCheckpoint, LeaseCheckpoints, LeaseGrant, LeaseRevoke,
 };
@@ -70,12 +70,21 @@ impl Store {
             None => {
                 let end = shared.ends.of(id);
                 // Its end may have come before it was waited for.
-                match shared.renew(id)? {
+                let renewed = shared.renew(id);
+                let waited = match renewed {
+                    Ok(None) => end.wait_for(shared.options.request_timeout).map(|_| 0),
+                    _ => {
+                        drop(end);
+                        Ok(0)
+                    }
+                };
+                let is_late = waited.is_err();
+                drop(waited);
+                shared.ends.prune(id);
+                match renewed? {
                     Some(ttl_s) => ttl_s,
-                    None => match end.wait_for(shared.options.request_timeout) {
-                        Ok(_) => 0,
-                        Err(_) => return Err(Error::Timeout),
-                    },
+                    None if is_late => return Err(Error::Timeout),
+                    None => 0,
                 }
             }
         };
@@ -163,10 +172,17 @@ impl Shared {
                     // A time that was recorded to be left is not to be gone on with.
                     let checkpoints = vec![LeaseCheckpoint { id, remaining_ttl_s: 0 }];
                     let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
-                    let (promise, logged) = pending();
-                    let data = self.encode_own(body);
-                    self.propose(Proposal::normal(data, Reply::Caller(promise)))?;
-                    let _ = logged.wait_for(self.options.request_timeout);
+                    // Rules of auth may change while it is on its way.
+                    loop {
+                        let (promise, logged) = pending();
+                        let data = self.encode_own(body.clone());
+                        self.propose(Proposal::normal(data, Reply::Caller(promise)))?;
+                        let old = Error::Refused(Refusal::AuthOldRevision);
+                        match logged.wait_for(self.options.request_timeout) {
+                            Ok(Some(Err(error))) if error == old => {}
+                            _ => break,
+                        }
+                    }
                 }
                 Ok(Some(ttl_s))
             }

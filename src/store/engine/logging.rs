@@ -86,6 +86,7 @@ pub(super) fn run(shared: &Arc<Shared>, mut writer: Writer) {
                     save(shared, &mut writer, std::mem::take(&mut batch));
                     bytes = 0;
                     if !shared.health.has_failed()
+                        && !shared.health.is_abandoned()
                         && let Err(error) = writer.save_snapshot(shared, &snapshot)
                     {
                         shared.fail(&error);

@@ -12,6 +12,11 @@ use crate::store::guard::Quota;
 use crate::store::open::{Compat, Identity, OpenOptions};
 use crate::store::watch::Limits;
 
+/// etcd's shortest interval of progress.
+const PROGRESS_MIN: Duration = Duration::from_millis(100);
+/// etcd's interval of checkpoints.
+const CHECKPOINTS: Duration = Duration::from_secs(300);
+
 /// How to open a store; the defaults are etcd's.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -21,7 +26,7 @@ pub struct Options {
     pub compat: Option<Compat>,
     /// Limit of the database's size.
     pub quota: Quota,
-    /// Applied entries after which a raft snapshot is recorded.
+    /// Applied entries after which a raft snapshot is recorded; 0 means the default.
     pub snapshot_count: u64,
     /// Time after which changes go to the backend.
     pub batch_interval: Duration,
@@ -41,30 +46,33 @@ pub struct Options {
     pub election: Duration,
     /// How old revisions are forgotten.
     pub auto_compaction: Retention,
-    /// Rows that a compaction drops before it rests.
+    /// Rows that a compaction drops before it rests; 0 means the default.
     pub compaction_batch_limit: usize,
     /// How long it rests.
     pub compaction_sleep: Duration,
     /// Whether the hash of what a compaction is about to drop is kept, as etcd keeps it for
-    /// HashKV at the revision of the compaction; it costs a pass over all rows.
+    /// HashKV at the revision of the compaction; it costs passes over all rows, and is left out
+    /// where more than 1 GiB is in use: HashKV at that revision is then summed when asked for.
     pub hash_at_compaction: bool,
     /// How long a token lives after its last use.
     pub auth_token_ttl: Duration,
     /// Cost of hashing a new password.
     pub bcrypt_cost: u32,
-    /// Interval at which quiet watchers that asked for it are told the revision.
+    /// Interval at which quiet watchers that asked for it are told the revision; 0 means the
+    /// default, and the shortest is 100 ms.
     pub watch_progress_interval: Duration,
     /// How watchers are served.
     pub watch_limits: Limits,
-    /// Interval at which remaining times of long leases are logged; `None`: they are not.
+    /// Interval at which remaining times of long leases are logged, of 0: 5 minutes; `None`: they
+    /// are not.
     pub lease_checkpoints: Option<Duration>,
     /// WAL directory, where it is not `member/wal`.
     pub wal_dir: Option<PathBuf>,
     /// Bytes at which a log segment is cut.
     pub wal_segment_bytes: u64,
-    /// Log segments that are kept although nothing needs them.
+    /// Log segments that are kept although nothing needs them; 0: all.
     pub wals_max: usize,
-    /// `.snap` files that are kept.
+    /// `.snap` files that are kept; 0: all.
     pub snaps_max: usize,
     /// Makes a member of several the only one, as etcd's flag does.
     pub force_new_cluster: bool,
@@ -121,6 +129,28 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Gives numbers the meaning that they have to etcd, where a 0 is no number.
+    pub(super) fn settled(mut self) -> Self {
+        let default = Self::default();
+        let no_limit = |limit: usize| if limit == 0 { usize::MAX } else { limit };
+        if self.snapshot_count == 0 {
+            self.snapshot_count = default.snapshot_count;
+        }
+        if self.compaction_batch_limit == 0 {
+            self.compaction_batch_limit = default.compaction_batch_limit;
+        }
+        self.watch_progress_interval = match self.watch_progress_interval {
+            Duration::ZERO => default.watch_progress_interval,
+            interval => interval.max(PROGRESS_MIN),
+        };
+        if self.lease_checkpoints == Some(Duration::ZERO) {
+            self.lease_checkpoints = Some(CHECKPOINTS);
+        }
+        self.wals_max = no_limit(self.wals_max);
+        self.snaps_max = no_limit(self.snaps_max);
+        self
+    }
+
     pub(super) fn open_options(&self) -> OpenOptions {
         OpenOptions {
             identity: self.identity.clone(),

@@ -88,11 +88,17 @@ impl Queue {
             Work::Snapshot(_) => 0,
         };
         let mut inner = self.lock();
-        if inner.is_closed {
-            return Err(Rejected::Closed);
-        }
-        if size > 0 && inner.bytes > Self::BYTES_MAX {
-            return Err(Rejected::Full);
+        let rejected = match inner.is_closed {
+            true => Some(Rejected::Closed),
+            false => (size > 0 && inner.bytes > Self::BYTES_MAX).then_some(Rejected::Full),
+        };
+        if let Some(rejected) = rejected {
+            drop(inner);
+            // Who waits for an alarm is told what it is about.
+            if let Work::Propose(Proposal { reply: Reply::Refused(promise, error), .. }) = work {
+                promise.fulfil(Err(error));
+            }
+            return Err(rejected);
         }
         inner.bytes = inner.bytes.saturating_add(size);
         inner.works.push(work);

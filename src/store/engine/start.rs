@@ -6,7 +6,7 @@
 //! know are not written: one of etcd 3.4 gets the requests that 3.4 writes.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -22,12 +22,13 @@ use crate::etcd::apply::Rules;
 use crate::etcd::members::{Member, put_json_text};
 use crate::etcd::request::{Attributes, Body, MemberAttributes, V2, VersionName};
 use crate::etcd::schema::{self, Version};
+use crate::format::wal::HardState;
 use crate::store::directory;
 use crate::store::error::Error;
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
-use crate::store::open::{self, OpenError, Opened};
+use crate::store::open::{self, Opened};
 use crate::store::threads;
 use crate::store::watch::Hub;
 
@@ -37,8 +38,9 @@ pub(super) const FINISHING: usize = 2;
 /// Opens a directory and starts the threads; the first [`FINISHING`] ones first.
 pub(super) fn start(
     dir: &Path,
-    mut options: Options,
+    options: Options,
 ) -> Result<(Arc<Shared>, Vec<JoinHandle<()>>), Error> {
+    let mut options = options.settled();
     if options.unsafe_no_fsync {
         options.disk = options.disk.unsynced();
     }
@@ -46,11 +48,8 @@ pub(super) fn start(
     let is_by_3_4 = opened.version.is_some_and(|version| version.minor < 5);
     let rules = Rules { writes_conf_state: !is_by_3_4, ..options.rules() };
     let mut mvcc = Mvcc::load(opened.db.view(), rules, opened.compat)?;
-    let saved = mvcc.applied();
-    opened.replay.each(&mut |entry| match mvcc.apply(entry) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(OpenError::Disk(error.to_string())),
-    })?;
+    let mut opened = opened;
+    let saved = replay(&mut opened, &mut mvcc, options.unsaved_bytes_max)?;
     let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
     let core = Core::new(mvcc);
     let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
@@ -85,13 +84,43 @@ pub(super) fn start(
         core,
         options,
     });
+    let _ = shared.core.shared.set(Arc::downgrade(&shared));
     let mut writer = Writer { wal, term, vote: member.0, last_index };
     begin_term(&shared, &mut writer, opened.version, opened.is_new)?;
     write_storage_version(&shared)?;
+    if shared.wants_snapshot.load(Ordering::Acquire) {
+        // At once, whether or not there is anything to save.
+        shared.backend.note_dirty();
+    }
     // What was scheduled and not finished goes on.
     shared.compaction.begin(0, None);
     let threads = spawn_all(&shared, writer)?;
     Ok((shared, threads))
+}
+
+/// Applies what the log has and the database has not; what may not wait in memory is saved on the
+/// way. Returns index and term of the last entry that is.
+fn replay(opened: &mut Opened, mvcc: &mut Mvcc, bytes_max: usize) -> Result<(u64, u64), Error> {
+    let Opened { db, wal, state, last_index, replay, .. } = opened;
+    let mut saved = mvcc.applied();
+    replay.each(&mut |entry| {
+        mvcc.apply(entry).map_err(|error| Error::Storage(error.to_string()))?;
+        if mvcc.unsaved().1 <= bytes_max {
+            return Ok(());
+        }
+        if state.commit < *last_index {
+            // A database is never ahead of what the log says to be committed.
+            *state = HardState { commit: *last_index, ..*state };
+            wal.append(&[], Some(*state))?;
+            wal.sync()?;
+        }
+        let batch = mvcc.take_batch().into_batch();
+        db.commit(batch).map_err(|error| storage(&error))?;
+        mvcc.saved(db.view());
+        saved = mvcc.applied();
+        Ok::<(), Error>(())
+    })?;
+    Ok(saved)
 }
 
 /// Logs and applies what a start is to say.

@@ -1,8 +1,9 @@
 //! The state behind its lock, as readers, watchers and the store's threads share it.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 
+use super::Shared;
 use crate::store::directory::{self, AuthStatus};
 use crate::store::error::Error;
 use crate::store::mvcc::Mvcc;
@@ -18,6 +19,8 @@ pub(super) struct Core {
     is_auth_on: AtomicBool,
     auth_revision: AtomicU64,
     is_closed: AtomicBool,
+    /// Told when the state is found to be changed by half.
+    pub(super) shared: OnceLock<Weak<Shared>>,
 }
 
 impl Core {
@@ -28,26 +31,40 @@ impl Core {
             is_auth_on: AtomicBool::new(false),
             auth_revision: AtomicU64::new(1),
             is_closed: AtomicBool::new(false),
+            shared: OnceLock::new(),
             mvcc: Arc::new(RwLock::new(mvcc)),
         };
         core.note_auth(&core.mvcc.read().unwrap_or_else(PoisonError::into_inner));
         core
     }
 
-    /// Looks at the state.
+    /// Looks at the state; not at one that somebody who panicked changed by half.
     pub(super) fn read<T>(&self, look: impl FnOnce(&Mvcc) -> T) -> Result<T, Error> {
         self.check_open()?;
-        Ok(look(&self.mvcc.read().unwrap_or_else(PoisonError::into_inner)))
+        Ok(look(&*self.mvcc.read().map_err(|_| halved())?))
     }
 
-    /// Changes the state.
+    /// Changes the state. After a panic in there, which may have left half a change, nobody may
+    /// any more, and the store fails.
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut Mvcc) -> T) -> Result<T, Error> {
-        self.check_open()?;
-        Ok(change(&mut self.mvcc.write().unwrap_or_else(PoisonError::into_inner)))
+        self.check_open()
+            .and_then(|()| Ok(change(&mut *self.mvcc.write().map_err(|_| halved())?)))
+            .inspect_err(|error| {
+                if self.mvcc.is_poisoned()
+                    && let Some(shared) = self.shared.get().and_then(Weak::upgrade)
+                {
+                    shared.fail(error);
+                }
+            })
     }
 
+    /// Tells why the state cannot be looked at, where it cannot.
     pub(super) fn check_open(&self) -> Result<(), Error> {
-        if self.is_closed.load(Ordering::Acquire) { Err(Error::Stopped) } else { Ok(()) }
+        match self.is_closed.load(Ordering::Acquire) {
+            true => Err(Error::Stopped),
+            false if self.mvcc.is_poisoned() => Err(halved()),
+            false => Ok(()),
+        }
     }
 
     /// Lets nobody look any more.
@@ -71,4 +88,8 @@ impl Core {
     pub(super) fn auth_revision(&self) -> u64 {
         self.auth_revision.load(Ordering::Acquire)
     }
+}
+
+fn halved() -> Error {
+    Error::Storage("a panic left a change of the state half done: open the store anew".into())
 }

@@ -1,3 +1,4 @@
+mod strain;
 mod wakers;
 
 use std::io::Read;

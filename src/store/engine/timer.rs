@@ -6,6 +6,7 @@
 //! Source: etcd `lease/lessor.go`, `v3compactor`, 3.6.16.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,10 @@ const LEASES: Duration = Duration::from_millis(500);
 const ENDED_MAX: usize = 500;
 /// Leases in one checkpoint.
 const CHECKPOINTS_MAX: usize = 1000;
+/// Leases whose ends are on their way, with what will come of them: no lease is ended again before,
+/// lest one that is granted anew in between goes.
+pub(super) type Ending = HashMap<i64, Pending<Outcome>>;
+
 /// Who waits for a lease to be ended.
 #[derive(Debug, Default)]
 pub(super) struct Ends(Mutex<HashMap<i64, Vec<Promise<()>>>>);
@@ -35,6 +40,22 @@ impl Ends {
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ends.entry(id).or_default().push(promise);
         waiting
+    }
+
+    /// Forgets those who wait no more.
+    pub(super) fn prune(&self, id: i64) {
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = ends.get_mut(&id) {
+            waiting.retain(Promise::is_awaited);
+            if waiting.is_empty() {
+                ends.remove(&id);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
     }
 
     pub(super) fn note(&self, ended: impl Iterator<Item = i64>) {
@@ -77,6 +98,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let revision = || shared.core.revision.load(Ordering::Acquire);
     let mut auto = AutoCompact::start(shared.options.auto_compaction, clock.now(), revision());
     let mut compacting: Option<(i64, Pending<Outcome>)> = None;
+    let mut ending = Ending::new();
     let mut progress_at = clock.now().saturating_add(shared.options.watch_progress_interval);
     let is_over = || shared.health.is_ending() || shared.health.has_failed();
     while !is_over() {
@@ -84,7 +106,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
         if is_over() {
             break;
         }
-        end_leases(shared);
+        end_leases(shared, &mut ending);
         let now = clock.now();
         if now >= progress_at {
             shared.hub.notify_progress();
@@ -112,7 +134,8 @@ fn compact(shared: &Shared, revision: i64) -> Option<Pending<Outcome>> {
     shared.propose(Proposal::normal(data, Reply::Caller(promise))).ok().map(|()| waiting)
 }
 
-fn end_leases(shared: &Shared) {
+pub(super) fn end_leases(shared: &Shared, ending: &mut Ending) {
+    let again = settle(ending);
     let mut lessor = shared.lessor();
     let ended = lessor.take_expired(ENDED_MAX);
     let checkpoints = match shared.options.lease_checkpoints {
@@ -120,9 +143,14 @@ fn end_leases(shared: &Shared) {
         None => Vec::new(),
     };
     drop(lessor);
-    for id in ended {
-        let body = Body::LeaseRevoke(LeaseRevoke { id });
-        let _ = shared.queue.push(Work::unattended(shared.encode_own(body)));
+    for id in again.into_iter().chain(ended) {
+        if let Entry::Vacant(entry) = ending.entry(id) {
+            let (promise, waiting) = pending();
+            let data = shared.encode_own(Body::LeaseRevoke(LeaseRevoke { id }));
+            if shared.propose(Proposal::normal(data, Reply::Caller(promise))).is_ok() {
+                entry.insert(waiting);
+            }
+        }
     }
     if !checkpoints.is_empty() {
         let checkpoints = checkpoints
@@ -132,4 +160,18 @@ fn end_leases(shared: &Shared) {
         let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
         let _ = shared.queue.push(Work::unattended(shared.encode_own(body)));
     }
+}
+
+/// Forgets what came; returns leases that are there still, because rules of auth were changed while
+/// their ends were on their way.
+fn settle(ending: &mut Ending) -> Vec<i64> {
+    let mut again = Vec::new();
+    for (id, waiting) in std::mem::take(ending) {
+        match waiting.wait_for(Duration::ZERO) {
+            Err(waiting) => drop(ending.insert(id, waiting)),
+            Ok(Some(Err(Error::Refused(Refusal::AuthOldRevision)))) => again.push(id),
+            Ok(_) => {}
+        }
+    }
+    again
 }

@@ -83,8 +83,6 @@ impl Mvcc {
         let rules: Rules = self.rules;
         let content = apply::content(entry)?;
         let mut effect = apply::apply_content(self, &rules, entry, content.as_ref())?;
-        self.applied = (entry.index, entry.term);
-
         let request = match &content {
             Some(Content::Request(request)) => Some(request),
             _ => None,
@@ -116,6 +114,8 @@ impl Mvcc {
             Outcome::Refused(refusal) => Err(refusal.into()),
             Outcome::Done => self.respond(body, &effect, standing),
         };
+        // Last: an entry that was taken over by half, before a panic, is not to be saved.
+        self.applied = (entry.index, entry.term);
         Ok(Some(Applied {
             index: effect.index,
             term: effect.term,

@@ -30,6 +30,7 @@ pub(super) type Changed = (&'static [u8], Bytes, Option<Bytes>);
 pub(super) struct Rows {
     buckets: [Bucket; BUCKETS.len()],
     dirty: Vec<Changed>,
+    dirty_bytes: usize,
     is_auth_enabled: bool,
 }
 
@@ -59,6 +60,9 @@ impl Rows {
     pub(super) fn change(&mut self, row: Row) {
         let (key, value) = (Bytes::from(row.key), row.value.map(Bytes::from));
         self.load(row.bucket, key.clone(), value.clone());
+        let bytes = key.len().saturating_add(value.as_ref().map_or(0, Bytes::len));
+        self.dirty_bytes =
+            self.dirty_bytes.saturating_add(bytes).saturating_add(size_of::<Changed>());
         self.dirty.push((row.bucket, key, value));
     }
 
@@ -82,8 +86,14 @@ impl Rows {
         self.dirty.len()
     }
 
+    /// Their bytes of memory.
+    pub(super) fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes
+    }
+
     /// Gives out the changes, in order.
     pub(super) fn take_dirty(&mut self) -> Vec<Changed> {
+        self.dirty_bytes = 0;
         std::mem::take(&mut self.dirty)
     }
 }

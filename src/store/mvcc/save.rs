@@ -82,7 +82,9 @@ impl Mvcc {
     pub fn unsaved(&self) -> (usize, usize) {
         let saving = &self.saving;
         let others = self.rows.dirty().saturating_add(saving.drops.len());
-        (saving.rows.saturating_add(others), saving.bytes)
+        let drops = saving.drops.len().saturating_mul(size_of::<Dead>());
+        let bytes = saving.bytes.saturating_add(self.rows.dirty_bytes()).saturating_add(drops);
+        (saving.rows.saturating_add(others), bytes)
     }
 
     /// Gives out everything that the backend has not got, the applied index with it. It stays

@@ -318,7 +318,11 @@ fn versions(options: &OpenOptions, read: &Read, plan: &mut Plan) -> Result<(), O
             "serve it with --compat 3.6 first",
         ));
     }
-    plan.wants_snapshot = facts.requests.last_v2 > Some(facts.newest_record);
+    // etcd 3.6 begins at the file of the newest record.
+    let lacks_file = facts.newest_record > 0
+        && facts.newest_snap.as_ref().is_none_or(|snap| snap.index != facts.newest_record);
+    plan.wants_snapshot = facts.requests.last_v2 > Some(facts.newest_record)
+        || (plan.compat == Compat::V3_6 && lacks_file);
     Ok(())
 }
 

@@ -114,7 +114,8 @@ pub struct Opened {
     /// The directory was founded just now.
     pub is_new: bool,
     /// The log holds requests of the v2 API after its newest snapshot record, which etcd 3.7 does
-    /// not read: a snapshot is to be taken soon.
+    /// not read, or that record lacks the `.snap` file that 3.6 reads: a snapshot is to be taken
+    /// soon.
     pub wants_snapshot: bool,
     /// Folder of snapshot files and the database.
     pub snap_dir: PathBuf,

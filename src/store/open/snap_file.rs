@@ -51,14 +51,17 @@ pub fn write_snap(
     write().map_err(|error| Error::Storage(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Removes all but the newest snapshot files, counted as etcd does.
+/// Removes all but the newest snapshot files, counted as etcd does; but only such as are older than
+/// `recorded`, the index of the newest one that has a record in the log.
 ///
 /// # Errors
 /// The disk fails. What was not removed stays, and does no harm.
-pub fn purge_snaps(disk: &Disk, snap_dir: &Path, keep: usize) -> Result<(), Error> {
+pub fn purge_snaps(disk: &Disk, snap_dir: &Path, keep: usize, recorded: u64) -> Result<(), Error> {
     let found = names(snap_dir).map_err(|error: OpenError| Error::from(error))?;
-    let files: Vec<_> = found.iter().filter(|name| parse_file_name(name).is_some()).collect();
-    for name in files.iter().take(files.len().saturating_sub(keep)) {
+    let at = |name: &String| parse_file_name(name).map(|(_, index)| index);
+    let files: Vec<_> = found.iter().filter_map(|name| Some((name, at(name)?))).collect();
+    let surplus = files.iter().take(files.len().saturating_sub(keep));
+    for (name, _) in surplus.filter(|(_, index)| *index < recorded) {
         let path = snap_dir.join(name);
         let removed = disk.remove(&path);
         removed.map_err(|error| {

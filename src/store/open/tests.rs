@@ -275,7 +275,7 @@ fn snapshot_files_are_read_by_those_who_need_them() {
         write_snap(&disk, &opened.snap_dir, at, &opened.voters, &members, &removed, version)
             .unwrap();
     }
-    purge_snaps(&disk, &opened.snap_dir, SNAPS_KEPT).unwrap();
+    purge_snaps(&disk, &opened.snap_dir, SNAPS_KEPT, index).unwrap();
     opened.wal.append(&[], Some(HardState { commit: index, ..opened.state })).unwrap();
     let conf_state = Some(opened.voters.clone());
     let record = Snapshot { index, term, conf_state, ..Snapshot::default() };
