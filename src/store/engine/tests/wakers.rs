@@ -146,7 +146,8 @@ fn wakers_run_after_a_disk_error_without_a_lock() {
     }
     assert!(!answers.is_empty());
     for answer in answers {
-        ended.recv_timeout(LONG).unwrap();
+        let (hashed, defragmented, _) = ended.recv_timeout(LONG).unwrap();
+        assert!(hashed.is_err() && defragmented.is_err());
         answer.wait_for(LONG).unwrap();
     }
     assert!(matches!(store.failure(), Some(Error::Storage(_))));
