@@ -1,5 +1,5 @@
-//! The threads of stores. They run callers' wakers, so a caller may find itself on one, where nothing
-//! may be waited for that needs the thread.
+//! The threads of stores. They run callers' wakers, so a caller may find itself on one, where
+//! nothing may be waited for that needs the thread.
 
 use std::cell::Cell;
 use std::io;

@@ -112,12 +112,14 @@ impl Order {
 /// its own.
 fn shows_sync(source: &Source, hole: u64, from: u64, end: u64, last: u64) -> io::Result<bool> {
     let from = from.next_multiple_of(HEAD_BYTES);
-    let bytes = source.read_up_to(from, usize_of(end.saturating_sub(from)).min(SYNC_BYTES))?;
+    // The last record may end with zeros.
+    let bytes = source.read_up_to(from, SYNC_BYTES)?;
+    let dirty = end.saturating_sub(from).min(u64_of(bytes.len()));
     let rest = |at: u64| bytes.get(usize_of(at)..).unwrap_or_default();
     let mut order =
         Order { last, has_entry: false, has_state: false, has_state_after_entry: false };
     let mut at = 0_u64;
-    while !rest(at).is_empty() {
+    while at < dirty {
         let next = at.saturating_add(HEAD_BYTES);
         let Some((frame, start)) = plausible(rest(at)) else {
             at = next;

@@ -230,9 +230,14 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
 pub(super) fn run(shared: &Arc<Shared>) {
     let backend = &shared.backend;
     let is_over = || shared.health.is_drained() || shared.health.has_failed();
+    let is_due = || {
+        // A snapshot that a start wants is taken at once, whoever saved what there was to save.
+        let is_wanted = shared.wants_snapshot.load(Ordering::Acquire);
+        backend.is_dirty.load(Ordering::Acquire) || is_wanted
+    };
     loop {
         let mut guard = backend.lock();
-        while !backend.is_dirty.load(Ordering::Acquire) && !is_over() {
+        while !is_due() && !is_over() {
             guard = backend.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         let due = Instant::now().checked_add(shared.options.batch_interval);

@@ -1,11 +1,11 @@
 //! Defragmentation while the store serves: a packed copy takes the database's place.
 //!
 //! The copy is made from a view; what is committed meanwhile is recorded and goes to the copy
-//! afterwards, over and over until little is left, and given up where writers are faster; then, while nobody commits, the rest, a last
-//! batch of what was applied, and the new name. The copy has its own lock from the moment it is
-//! opened, so that no other program gets in between. A store that is killed before the new name
-//! leaves a `db.tmp.*`, which goes when the directory is opened next; one that is killed after it
-//! has a database that holds at least what the old one held.
+//! afterwards, over and over until little is left, and given up where writers are faster; then,
+//! while nobody commits, the rest, a last batch of what was applied, and the new name. The copy has
+//! its own lock from the moment it is opened, so that no other program gets in between. A store
+//! that is killed before the new name leaves a `db.tmp.*`, which goes when the directory is opened
+//! next; one that is killed after it has a database that holds at least what the old one held.
 //!
 //! Source: etcd `backend.defrag`, 3.6.16, for the name and what must be the same afterwards.
 

@@ -160,8 +160,9 @@ impl Store {
     }
 
     /// Saves everything, ends the threads and gives up the locks. Requests that were taken are
-    /// done before; what is asked for from now on is refused. A second call waits for the end of the
-    /// first. In a waker, which runs on a store's thread, it only begins the end, and does not wait.
+    /// done before; what is asked for from now on is refused. A second call waits for the end of
+    /// the first. In a waker, which runs on a store's thread, it only begins the end, and does not
+    /// wait.
     ///
     /// # Errors
     /// Not everything could be saved in the database; the log has it.

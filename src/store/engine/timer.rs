@@ -134,8 +134,7 @@ fn compact(shared: &Shared, revision: i64) -> Option<Pending<Outcome>> {
     shared.propose(Proposal::normal(data, Reply::Caller(promise))).ok().map(|()| waiting)
 }
 
-pub(super) fn end_leases(shared: &Shared, ending: &mut Ending) {
-    let again = settle(ending);
+fn end_leases(shared: &Shared, ending: &mut Ending) {
     let mut lessor = shared.lessor();
     let ended = lessor.take_expired(ENDED_MAX);
     let checkpoints = match shared.options.lease_checkpoints {
@@ -143,15 +142,7 @@ pub(super) fn end_leases(shared: &Shared, ending: &mut Ending) {
         None => Vec::new(),
     };
     drop(lessor);
-    for id in again.into_iter().chain(ended) {
-        if let Entry::Vacant(entry) = ending.entry(id) {
-            let (promise, waiting) = pending();
-            let data = shared.encode_own(Body::LeaseRevoke(LeaseRevoke { id }));
-            if shared.propose(Proposal::normal(data, Reply::Caller(promise))).is_ok() {
-                entry.insert(waiting);
-            }
-        }
-    }
+    revoke(shared, ending, ended);
     if !checkpoints.is_empty() {
         let checkpoints = checkpoints
             .into_iter()
@@ -159,6 +150,19 @@ pub(super) fn end_leases(shared: &Shared, ending: &mut Ending) {
             .collect();
         let body = Body::LeaseCheckpoint(LeaseCheckpoints { checkpoints });
         let _ = shared.queue.push(Work::unattended(shared.encode_own(body)));
+    }
+}
+
+/// Logs the ends of leases, but of those that are on their way.
+pub(super) fn revoke(shared: &Shared, ending: &mut Ending, ended: Vec<i64>) {
+    for id in settle(ending).into_iter().chain(ended) {
+        if let Entry::Vacant(entry) = ending.entry(id) {
+            let (promise, waiting) = pending();
+            let data = shared.encode_own(Body::LeaseRevoke(LeaseRevoke { id }));
+            if shared.propose(Proposal::normal(data, Reply::Caller(promise))).is_ok() {
+                entry.insert(waiting);
+            }
+        }
     }
 }
 
