@@ -50,6 +50,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 const OPEN: &str = "ETCDKIT_BENCH_OPEN";
 const WRITERS: u64 = 64;
 
+type Part = fn(&Bench);
+
 fn main() {
     if let Some(dir) = std::env::var_os(OPEN) {
         open_and_tell(Path::new(&dir));
@@ -63,7 +65,7 @@ fn main() {
         folder: folder.path().to_owned(),
         phase: Duration::from_secs(number("ETCDKIT_BENCH_SECONDS", 5).into()),
     };
-    let parts: [(&str, fn(&Bench)); 7] = [
+    let parts: [(&str, Part); 7] = [
         ("index", |_| index()),
         ("puts", Bench::puts),
         ("ranges", Bench::ranges),

@@ -131,6 +131,8 @@ pub struct Log {
     pub tail: Tail,
     /// Bytes from there to the last one in the segment that is not zero.
     pub bytes_after: u64,
+    /// What cannot be read at the end was synced once, and entries behind it too.
+    pub lacks_synced: bool,
     /// What etcd 3.7 does with it, before it looks at anything else.
     pub opening: Opening,
     /// The same of earlier versions, which also cut the log before a record that ends inside one

@@ -63,6 +63,7 @@ pub(crate) mod mvcc;
 pub mod open;
 pub mod pending;
 mod setters;
+mod threads;
 pub mod watch;
 
 pub use directory::AuthStatus;

@@ -1,10 +1,17 @@
 //! An answer that comes later: waited for by a thread, or polled as a future.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+/// Runs a caller's waker, which may do anything, so with no lock held; that it panics is nothing to
+/// the thread that runs it.
+pub(super) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
 
 #[derive(Debug)]
 struct Slot<T> {
@@ -37,7 +44,7 @@ impl<T> Slot<T> {
             self.changed.notify_all();
         }
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }
@@ -118,11 +125,15 @@ impl<T> Future for Pending<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        // To clone a waker, and to drop one, is the caller's code too.
+        let waker = context.waker().clone();
         let mut state = self.0.lock();
         if state.value.is_some() || state.is_dropped {
             return Poll::Ready(state.value.take());
         }
-        state.waker = Some(context.waker().clone());
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }

@@ -10,7 +10,7 @@ use crate::etcd::schema::{self, Version};
 use crate::format::pb;
 
 /// Longest time to live, in seconds.
-const TTL_MAX_S: i64 = 9_000_000_000;
+pub const TTL_MAX_S: i64 = 9_000_000_000;
 /// First cluster version whose members all store checkpoints.
 const CHECKPOINTS_SINCE: (u32, u32) = (3, 6);
 

@@ -39,6 +39,7 @@ use std::ops::{ControlFlow, Range};
 
 pub use auth::DEFAULT_BCRYPT_COST;
 pub use auth_row::{StoredRole, StoredUser};
+pub use lease::TTL_MAX_S;
 pub use permission::{Access, ROOT, Rights};
 
 use super::record::KeyValue;

@@ -92,6 +92,7 @@ pub(super) fn scan(
         end: Position::default(),
         tail: Tail::Whole,
         bytes_after: 0,
+        lacks_synced: false,
         opening: Opening::AsIs,
         opening_before_3_7: Opening::AsIs,
         findings,
@@ -157,13 +158,13 @@ impl Scan {
         let can_repair = has_head || crc_before == 0;
         match ended {
             Ended::Clean if is_last => {
-                let end = tail::inspect(&reader, None).map_err(failed)?;
+                let end = tail::inspect(&reader, None, self.reached()).map_err(failed)?;
                 self.log.bytes_after = end.bytes;
                 self.end_clean(&end);
             }
             Ended::Clean => {}
             Ended::Stop(stop) => {
-                let end = tail::inspect(&reader, Some(stop)).map_err(failed)?;
+                let end = tail::inspect(&reader, Some(stop), self.reached()).map_err(failed)?;
                 self.log.bytes_after = end.bytes;
                 self.end_stopped(stop, is_last, can_repair, &end);
                 return Ok(false);
@@ -183,6 +184,12 @@ impl Scan {
 
     fn last(&self) -> Option<EntryId> {
         self.runs.last().map(|run| run.last)
+    }
+
+    /// Index of the last entry, or of a snapshot beyond it.
+    fn reached(&self) -> u64 {
+        let snapshot = self.log.snapshots.back().map_or(0, |snapshot| snapshot.index);
+        self.last().map_or(0, |last| last.index).max(snapshot)
     }
 
     /// Says which entry is the last good one, for people.
@@ -221,7 +228,23 @@ impl Scan {
                 self.good()
             );
             self.find(Code::WalAfterEnd, offset, detail);
+            self.note_synced(offset, end);
         }
+    }
+
+    /// Notes a hole in what was synced.
+    fn note_synced(&mut self, offset: u64, end: &tail::Seen) {
+        if !end.was_synced {
+            return;
+        }
+        let detail = format!(
+            "records of a later write follow what cannot be read, so that was synced, and entries \
+             behind it were acknowledged: it is damaged, and a server would end the log here and \
+             lose them without a word; {}",
+            self.good()
+        );
+        self.find(Code::WalTornInside, offset, detail);
+        self.log.lacks_synced = true;
     }
 
     fn end_stopped(&mut self, stop: Stop, is_last: bool, can_repair: bool, end: &tail::Seen) {
@@ -238,7 +261,9 @@ impl Scan {
                 self.good()
             );
             self.find(Code::WalTorn, offset, detail);
-            if end.has_records_after {
+            if end.was_synced {
+                self.note_synced(offset, end);
+            } else if end.has_records_after {
                 let detail = format!(
                     "whole records follow the one that cannot be read, so if it was not a power \
                      loss but the disk, writes that were acknowledged are among them; {}",

@@ -3,16 +3,26 @@
 //! A server looks at the length field only. When that is wrong but a record that goes on from the
 //! checksum stands right behind it, no write was cut short: a sector reaches the disk whole, so
 //! the length was changed later, and a server that ends the log there loses what it acknowledged.
+//!
+//! Where records are whole behind a hole, their order may tell that what is in the hole was synced
+//! once. etcd and this store write the entries of one request to the disk together, then, where it
+//! changed, the HardState, and sync: so an entry after a HardState after an entry was written when
+//! the first of the two was synced, with all before it. A HardState of etcd's that has no entries
+//! with it is not synced.
+//!
+//! Source: etcd `server/storage/wal/wal.go`, WAL.Save, and raft `MustSync`, 3.5.35 to 3.7.3.
 
 use std::io;
 
 use super::segment::Reader;
 use crate::bolt::Source;
-use crate::format::wal::{FrameHead, Frames, HEAD_BYTES, Stop, kind};
+use crate::format::wal::{Decoder, Entry, FrameHead, HEAD_BYTES, Stop, kind};
 use crate::format::{pb, u64_at, u64_of, usize_of};
 
 const PIECE_BYTES: usize = 1 << 20;
 const SECTOR_BYTES: u64 = 512;
+/// How much is looked at behind a hole: a write of the store and the next one.
+const SYNC_BYTES: usize = 32 << 20;
 
 /// Longest start of a record before its data: three tags and three varints.
 const START_BYTES: usize = 33;
@@ -26,10 +36,13 @@ pub(super) struct Seen {
     pub(super) is_length_wrong: bool,
     /// Whether the frame after the unreadable one looks like a whole record.
     pub(super) has_records_after: bool,
+    /// Whether the order of records behind tells that what cannot be read was synced.
+    pub(super) was_synced: bool,
 }
 
-/// Looks at everything after the last good record of a segment; `stop` is why it is the last.
-pub(super) fn inspect(reader: &Reader, stop: Option<Stop>) -> io::Result<Seen> {
+/// Looks at everything after the last good record of a segment; `stop` is why it is the last, and
+/// `last` the index of the last entry, or snapshot, that is good.
+pub(super) fn inspect(reader: &Reader, stop: Option<Stop>, last: u64) -> io::Result<Seen> {
     let (source, at) = (reader.source(), reader.offset());
     let bytes = last_nonzero(source, at)?.saturating_sub(at);
     if bytes == 0 {
@@ -50,7 +63,89 @@ pub(super) fn inspect(reader: &Reader, stop: Option<Stop>) -> io::Result<Seen> {
         }
         _ => false,
     };
-    Ok(Seen { bytes, is_length_wrong, has_records_after })
+    let after = match FrameHead::decode(field) {
+        Some(frame) if frame.frame_bytes() <= bytes => from.saturating_add(frame.frame_bytes()),
+        _ => from,
+    };
+    let was_synced =
+        !is_length_wrong && shows_sync(source, at, after, at.saturating_add(bytes), last)?;
+    Ok(Seen { bytes, is_length_wrong, has_records_after, was_synced })
+}
+
+/// What is known of the records behind a hole.
+struct Order {
+    /// Index of the last entry before it.
+    last: u64,
+    has_entry: bool,
+    has_state: bool,
+    has_state_after_entry: bool,
+}
+
+impl Order {
+    /// Takes the next record; tells whether it could only be written when the hole was synced.
+    /// `room` is the number of entries that can stand between the hole's begin and here.
+    fn take(&mut self, kind: u64, data: &[u8], room: u64) -> bool {
+        match kind {
+            kind::ENTRY => {
+                let Ok(entry) = Entry::decode(data) else { return false };
+                let Some(ahead) = entry.index.checked_sub(self.last) else { return false };
+                if ahead == 0 || ahead > room {
+                    return false;
+                }
+                // Entries that are left out are in the hole.
+                let is_later = self.has_state && !self.has_entry && ahead > 1;
+                self.has_entry = true;
+                is_later || self.has_state_after_entry
+            }
+            kind::STATE => {
+                self.has_state = true;
+                self.has_state_after_entry |= self.has_entry;
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Tells whether records between `from` and `end` show that what cannot be read from `hole` on was
+/// synced. A record counts when its checksum goes on from the one before, or the next one's from
+/// its own.
+fn shows_sync(source: &Source, hole: u64, from: u64, end: u64, last: u64) -> io::Result<bool> {
+    let from = from.next_multiple_of(HEAD_BYTES);
+    // The last record may end with zeros.
+    let bytes = source.read_up_to(from, SYNC_BYTES)?;
+    let dirty = end.saturating_sub(from).min(u64_of(bytes.len()));
+    let rest = |at: u64| bytes.get(usize_of(at)..).unwrap_or_default();
+    let mut order =
+        Order { last, has_entry: false, has_state: false, has_state_after_entry: false };
+    let mut at = 0_u64;
+    while at < dirty {
+        let next = at.saturating_add(HEAD_BYTES);
+        let Some((frame, start)) = plausible(rest(at)) else {
+            at = next;
+            continue;
+        };
+        let Ok(crc) = u32::try_from(start.crc) else {
+            at = next;
+            continue;
+        };
+        let data_from = next.saturating_add(start.data_from);
+        let data = rest(data_from).get(..usize_of(start.data_bytes)).unwrap_or_default();
+        let behind = next.saturating_add(frame.frame_bytes());
+        let mut records = Decoder::new(rest(behind), crc);
+        let mut first = Some((start.kind, data));
+        while let Some(Ok(record)) = records.next() {
+            let passed = from.saturating_sub(hole).saturating_add(behind);
+            let room = passed.saturating_add(records.offset()) / HEAD_BYTES;
+            if first.take().is_some_and(|(kind, data)| order.take(kind, data, room))
+                || order.take(record.kind, record.data, room)
+            {
+                return Ok(true);
+            }
+        }
+        at = if first.is_some() { next } else { behind.saturating_add(records.offset()) };
+    }
+    Ok(false)
 }
 
 /// Finds the end of the last byte that is not zero, or `from` when all are.
@@ -135,8 +230,15 @@ fn find_record(source: &Source, from: u64, crc: u32, field: u64) -> io::Result<b
 /// Tells whether a frame at `at` announces a record of the length that the record itself has.
 fn has_plausible_record(source: &Source, at: u64) -> io::Result<bool> {
     let bytes = source.read_up_to(at, usize_of(HEAD_BYTES).saturating_add(START_BYTES))?;
-    let frames = Frames::new(source.len().saturating_sub(at), 0);
-    let Ok(Some(head)) = frames.decode_head(&bytes) else { return Ok(false) };
-    let start = read_start(bytes.get(usize_of(HEAD_BYTES)..).unwrap_or_default());
-    Ok(start.is_some_and(|start| start.length == head.record_bytes))
+    let fits = |(head, _): (FrameHead, Start)| {
+        head.frame_bytes() <= source.len().saturating_sub(at).saturating_sub(HEAD_BYTES)
+    };
+    Ok(plausible(&bytes).is_some_and(fits))
+}
+
+/// Reads the start of a frame that announces a record of the length that the record itself has.
+fn plausible(bytes: &[u8]) -> Option<(FrameHead, Start)> {
+    let head = FrameHead::decode(u64_at(bytes, 0)?)?;
+    let start = read_start(bytes.get(usize_of(HEAD_BYTES)..)?)?;
+    (start.length == head.record_bytes).then_some((head, start))
 }

@@ -431,3 +431,97 @@ fn a_flip_of_any_byte_is_never_a_silent_loss() {
     // Padding is under no checksum; nothing depends on it.
     assert!(counts.get(&None).is_some_and(|unseen| *unseen < 300), "{counts:?}");
 }
+
+/// Where frames begin, and of which kind their records are.
+fn frames(bytes: &[u8]) -> Vec<(usize, u64)> {
+    let mut decoder = crate::format::wal::Decoder::new(bytes, 0);
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while let Some(Ok(record)) = decoder.next() {
+        frames.push((at, record.kind));
+        at = decoder.offset() as usize;
+    }
+    frames
+}
+
+#[test]
+fn a_hole_in_what_was_synced_is_told_from_a_write_that_was_not() {
+    let (bytes, end) = real_head(30_000);
+    let frames = frames(&bytes);
+    let dir = tempfile::tempdir().unwrap();
+    let (mut lost, mut kept) = (0, 0);
+    for sector in 1..end.div_ceil(512) {
+        let mut bytes = bytes.clone();
+        bytes[sector * 512..][..512].fill(0);
+        fs::write(dir.path().join(segment_name(0, 0)), bytes).unwrap();
+        let log = Log::open(dir.path()).unwrap();
+        // Entries of two requests, of which one was synced before the other was written.
+        let behind: Vec<u64> = frames
+            .iter()
+            .filter(|(at, _)| *at >= (sector + 1) * 512)
+            .map(|(_, kind)| *kind)
+            .filter(|kind| [kind::ENTRY, kind::STATE].contains(kind))
+            .collect();
+        let first = behind.iter().position(|kind| *kind == kind::ENTRY).unwrap_or(behind.len());
+        let state = behind[first..].iter().position(|kind| *kind == kind::STATE);
+        let proves = state.is_some_and(|at| behind[first + at..].contains(&kind::ENTRY));
+        assert!(log.lacks_synced || !proves, "sector {sector}: {:?}", log.findings.kept());
+        assert!(!log.lacks_synced || behind.len() > 1, "sector {sector}: {behind:?}");
+        assert_eq!(
+            log.lacks_synced,
+            log.lacks_synced && codes(&log).contains(&Code::WalTornInside)
+        );
+        *(if log.lacks_synced { &mut lost } else { &mut kept }) += 1;
+    }
+    assert!(lost > 20 && kept > 0, "{lost} {kept}");
+}
+
+#[test]
+fn one_unsynced_write_with_a_hole_is_no_damage() {
+    let hole = |log: Encoder, from: usize| {
+        let mut bytes = log.into_bytes();
+        let sector = from.div_ceil(512) * 512;
+        bytes[sector..sector + 512].fill(0);
+        bytes.resize(bytes.len() + 1024, 0);
+        open(&[(segment_name(0, 0), bytes)])
+    };
+    let from = |log: &Encoder| log.bytes().len();
+    // States that came alone, which etcd does not sync, and then the entries of one request.
+    let unsynced = |with_more: bool| {
+        let mut log = founded();
+        let start = from(&log);
+        (0..60).for_each(|_| put_state(&mut log, 1, 1));
+        put_entry(&mut log, 2, 1, &[7; 100]);
+        put_state(&mut log, 1, 1);
+        if with_more {
+            put_entry(&mut log, 3, 1, &[7; 100]);
+        }
+        hole(log, start).lacks_synced
+    };
+    assert_eq!((unsynced(false), unsynced(true)), (false, true));
+    // Entries and the state that covers them: what is behind the hole may never have been synced.
+    let written = |with_more: bool| {
+        let mut log = founded();
+        let start = from(&log);
+        (2..40).for_each(|index| put_entry(&mut log, index, 1, &[7; 100]));
+        put_state(&mut log, 1, 39);
+        if with_more {
+            put_entry(&mut log, 40, 1, &[7; 100]);
+        }
+        hole(log, start).lacks_synced
+    };
+    assert_eq!((written(false), written(true)), (false, true));
+    // The only entry of a request is in the hole: the next request shows it.
+    let swallowed = |with_more: bool| {
+        let mut log = founded();
+        let start = from(&log);
+        put_entry(&mut log, 2, 1, &[7; 1000]);
+        put_state(&mut log, 1, 2);
+        if with_more {
+            put_entry(&mut log, 3, 1, &[7; 100]);
+            put_state(&mut log, 1, 3);
+        }
+        hole(log, start).lacks_synced
+    };
+    assert_eq!((swallowed(false), swallowed(true)), (false, true));
+}

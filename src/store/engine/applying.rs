@@ -52,22 +52,37 @@ impl Applying {
     }
 
     /// Lets the apply thread do it.
-    pub(super) fn push(&self, logged: Logged) {
-        self.lock().batches.push_back(logged);
+    ///
+    /// # Errors
+    /// That thread is no more.
+    pub(super) fn push(&self, logged: Logged) -> Result<(), Logged> {
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return Err(logged);
+        }
+        inner.batches.push_back(logged);
+        drop(inner);
         self.changed.notify_one();
+        Ok(())
     }
 
     /// Lets the log thread do it, where nothing is before it; else the apply thread will.
-    pub(super) fn begin_here(&self, logged: Logged) -> Option<Logged> {
+    ///
+    /// # Errors
+    /// That thread is no more.
+    pub(super) fn begin_here(&self, logged: Logged) -> Result<Option<Logged>, Logged> {
         let mut inner = self.lock();
+        if inner.is_closed {
+            return Err(logged);
+        }
         if inner.is_busy || !inner.batches.is_empty() {
             inner.batches.push_back(logged);
             drop(inner);
             self.changed.notify_one();
-            return None;
+            return Ok(None);
         }
         inner.is_busy = true;
-        Some(logged)
+        Ok(Some(logged))
     }
 
     /// The log thread is done. Only it adds batches, so none came in the meantime.
@@ -141,11 +156,14 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
     while rest.peek().is_some() {
         let mut effects: Vec<Effect> = Vec::with_capacity(rest.len());
         let mut failure = None;
+        // Out here, so that it is dropped without the lock should there be a panic.
+        let mut in_hand = None;
         let slice = shared.core.write(|mvcc| {
             let began = Instant::now();
             for proposal in rest.by_ref() {
                 let Proposal { kind, data, cost, touches_auth, reply } = proposal;
                 let is_over = cost > 0 && !shared.backend.admits(cost);
+                in_hand = Some(reply);
                 let index = first_index;
                 let entry = Entry { kind, term, index, data: &data, unknown_field: None };
                 match mvcc.apply(&entry) {
@@ -154,15 +172,16 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
                             shared.core.note_auth(mvcc);
                         }
                         let data = touches_auth.then_some(data);
+                        let reply = in_hand.take().unwrap_or(Reply::Nobody);
                         effects.push(Effect { applied, reply, is_over, data });
                     }
                     Ok(None) => {
                         let what = format!("entry {index} of the log was applied before");
-                        failure = Some((Error::Storage(what), reply));
+                        failure = Some(Error::Storage(what));
                         break;
                     }
                     Err(error) => {
-                        failure = Some((Error::Storage(error.to_string()), reply));
+                        failure = Some(Error::Storage(error.to_string()));
                         break;
                     }
                 }
@@ -179,8 +198,9 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
             shared.backend.note_dirty();
         }
         tell(shared, effects);
-        if let Some((error, reply)) = failure {
+        if let Some(error) = failure {
             shared.fail(&error);
+            let reply = in_hand.take().unwrap_or(Reply::Nobody);
             let left = Proposal { reply, ..Proposal::normal(Vec::new(), Reply::Nobody) };
             super::logging::refuse(shared, std::iter::once(left).chain(rest).collect());
             return;

@@ -19,6 +19,9 @@ impl Store {
     /// Takes a request to be logged, and returns what will come of it: to be waited for by a
     /// thread, or awaited as a future. A transaction that only reads is answered at once.
     ///
+    /// A waker runs on one of the store's threads, with no lock held: it must not block, as the
+    /// other requests wait for it, and so not wait for an answer of the store.
+    ///
     /// # Errors
     /// The request is refused before it is logged.
     pub fn submit<'a>(

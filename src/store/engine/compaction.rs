@@ -27,6 +27,8 @@ struct Inner {
     /// There is something to do: the newest revision to compact at, where it is known.
     is_due: bool,
     waiting: Vec<(i64, Promise<Outcome>, Done)>,
+    /// None is worked off any more, and who waits is told this.
+    end: Option<Error>,
 }
 
 /// Compactions that are to be worked off.
@@ -44,6 +46,11 @@ impl Compaction {
     /// Begins one, and remembers who waits for its end.
     pub(super) fn begin(&self, revision: i64, waiting: Option<(Promise<Outcome>, Done)>) {
         let mut inner = self.lock();
+        if let Some(error) = inner.end.clone() {
+            drop(inner);
+            waiting.into_iter().for_each(|(promise, _)| promise.fulfil(Err(error.clone())));
+            return;
+        }
         inner.is_due = true;
         inner.waiting.extend(waiting.map(|(promise, done)| (revision, promise, done)));
         drop(inner);
@@ -55,9 +62,12 @@ impl Compaction {
         self.changed.notify_all();
     }
 
-    /// Refuses whoever still waits.
+    /// Refuses whoever waits, now or later.
     pub(super) fn abandon(&self, error: &Error) {
-        let waiting = std::mem::take(&mut self.lock().waiting);
+        let mut inner = self.lock();
+        inner.end.get_or_insert_with(|| error.clone());
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
         waiting.into_iter().for_each(|(_, promise, _)| promise.fulfil(Err(error.clone())));
     }
 }

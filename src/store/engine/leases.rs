@@ -110,6 +110,7 @@ impl Store {
                 .map_err(|error| Error::Storage(error.to_string()))?;
             held.sort_unstable();
         }
+        shared.core.check_open()?;
         let revision = self.revision();
         let Some(time) = shared.lessor().time_left(id) else {
             let body = LeaseStatus { ttl_s: -1, ..LeaseStatus::default() };
@@ -126,6 +127,7 @@ impl Store {
     pub fn leases(&self, caller: &Caller) -> Result<Answer<Vec<i64>>, Error> {
         let shared = self.shared();
         shared.check(caller, Wish::Leases)?;
+        shared.core.check_open()?;
         let body = shared.lessor().list();
         Ok(Answer { revision: self.revision(), body })
     }

@@ -103,6 +103,8 @@ fn save(shared: &Arc<Shared>, writer: &mut Writer, batch: Vec<Proposal>) {
         return;
     }
     shared.backend.wait_for_room(shared);
+    let bytes = batch.iter().map(|proposal| proposal.data.len()).sum();
+    shared.queue.note_written(bytes);
     if shared.health.has_failed() || shared.health.is_abandoned() {
         return refuse(shared, batch);
     }
@@ -113,14 +115,17 @@ fn save(shared: &Arc<Shared>, writer: &mut Writer, batch: Vec<Proposal>) {
     }
     let logged = Logged { first_index, term: writer.term, batch };
     let applies_here = shared.queue.len() < logged.batch.len();
-    match logged {
-        logged if applies_here => {
-            if let Some(logged) = shared.applying.begin_here(logged) {
-                super::applying::apply(shared, logged);
-                shared.applying.end_here();
-            }
+    let taken = match applies_here {
+        true => shared.applying.begin_here(logged),
+        false => shared.applying.push(logged).map(|()| None),
+    };
+    match taken {
+        Ok(Some(logged)) => {
+            super::applying::apply(shared, logged);
+            shared.applying.end_here();
         }
-        logged => shared.applying.push(logged),
+        Ok(None) => {}
+        Err(logged) => refuse(shared, logged.batch),
     }
 }
 

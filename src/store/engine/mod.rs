@@ -44,7 +44,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 pub use auth::NewUser;
@@ -61,6 +61,7 @@ use super::guard::{self, Caller, Tokens, Wish};
 use super::lease::Lessor;
 use super::mvcc::Mvcc;
 use super::open::{Compat, OpenError};
+use super::threads;
 use super::watch::Hub;
 use crate::etcd::members::{ClusterId, MemberId};
 use crate::etcd::request::{self, Body, Header, Request};
@@ -131,10 +132,12 @@ pub(super) struct Shared {
 
 /// Ends the store when the last handle is gone.
 #[derive(Debug)]
-struct Owner {
+struct Owner(Arc<Life>);
+
+/// A store from its start to its end.
+#[derive(Debug)]
+struct Life {
     shared: Arc<Shared>,
-    /// The store's own threads.
-    own: Vec<ThreadId>,
     end: Mutex<End>,
     ended: Condvar,
 }
@@ -156,19 +159,20 @@ impl Store {
     /// to do.
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let (shared, threads) = start::start(dir, options)?;
-        let own = threads.iter().map(|thread| thread.thread().id()).collect();
         let end = Mutex::new(End { threads, by: None, is_over: false });
-        Ok(Self { owner: Arc::new(Owner { shared, own, end, ended: Condvar::new() }) })
+        let life = Life { shared, end, ended: Condvar::new() };
+        Ok(Self { owner: Arc::new(Owner(Arc::new(life))) })
     }
 
     /// Saves everything, ends the threads and gives up the locks. Requests that were taken are
     /// done before; what is asked for from now on is refused. A second call waits for the end of
-    /// the first, but not on one of the store's threads, which calls wakers.
+    /// the first. In a waker, which runs on a store's thread, it only begins the end, and does not
+    /// wait.
     ///
     /// # Errors
     /// Not everything could be saved in the database; the log has it.
     pub fn close(&self) -> Result<(), Error> {
-        self.owner.end(true)
+        self.owner.0.end(true)
     }
 
     /// What was repaired, removed or odd when the directory was opened.
@@ -177,10 +181,12 @@ impl Store {
         &self.shared().notes
     }
 
-    /// Tells why nothing can be written any more; `None` while all is well.
+    /// Tells why nothing can be written any more, or watchers get nothing; `None` while all is
+    /// well.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
-        self.shared().health.refusal()
+        let shared = self.shared();
+        shared.health.refusal().or_else(|| shared.hub.failure())
     }
 
     /// This member's id.
@@ -210,49 +216,63 @@ impl Store {
     /// Leaves the store as a killed process does: nothing more is written, the locks are given up.
     #[cfg(test)]
     fn kill(self) {
-        let _ = self.owner.end(false);
+        let _ = self.owner.0.end(false);
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        &self.owner.shared
+        &self.owner.0.shared
     }
 }
 
-impl Owner {
+impl Life {
     fn lock_end(&self) -> MutexGuard<'_, End> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, is_clean: bool) -> Result<(), Error> {
-        let own = std::thread::current().id();
-        let is_here = self.own.contains(&own);
+    fn end(self: &Arc<Self>, is_clean: bool) -> Result<(), Error> {
+        let current = thread::current().id();
         let mut end = self.lock_end();
         if let Some(by) = end.by {
             // Whoever ends it may wait for this thread, or be it.
-            while !end.is_over && !is_here && by != own {
+            while !end.is_over && !threads::is_one() && by != current {
                 end = self.ended.wait(end).unwrap_or_else(PoisonError::into_inner);
             }
             return Ok(());
         }
-        end.by = Some(own);
-        let threads = std::mem::take(&mut end.threads);
+        end.by = Some(current);
+        let own = std::mem::take(&mut end.threads);
         drop(end);
-        let _over = Over(self);
         let shared = &self.shared;
         shared.health.end(is_clean);
         shared.queue.close();
         shared.alarm.ring();
         shared.compaction.wake();
         shared.backend.wake_all();
-        let mut rest = threads.into_iter().filter(|thread| thread.thread().id() != own);
+        if !threads::is_one() {
+            return self.finish(own, is_clean);
+        }
+        let life = Arc::clone(self);
+        let finish = move || drop(life.finish(own, is_clean));
+        if threads::spawn("store-end", finish).is_err() {
+            // The threads end all the same; what they leave unsaved is in the log.
+            drop(Over(self));
+            shared.health.note_drained();
+            shared.backend.wake_all();
+        }
+        Ok(())
+    }
+
+    fn finish(&self, own: Vec<JoinHandle<()>>, is_clean: bool) -> Result<(), Error> {
+        let _over = Over(self);
+        let shared = &self.shared;
+        let mut rest = own.into_iter();
         // A panic was noted by the thread itself. The first two finish what was taken, and may
         // need the others for that.
         rest.by_ref().take(start::FINISHING).for_each(|thread| drop(thread.join()));
         shared.health.note_drained();
         shared.backend.wake_all();
         rest.for_each(|thread| drop(thread.join()));
-        // Ended by what one of the store's own threads called: what is left is in the log.
-        let saved = match is_clean && !is_here {
+        let saved = match is_clean {
             true if shared.health.has_failed() => Err(shared.health.refusal()),
             true => backend::commit(shared).map(drop).map_err(Some),
             false => Ok(()),
@@ -267,7 +287,7 @@ impl Owner {
 }
 
 /// Lets other closers go on, whatever happens.
-struct Over<'a>(&'a Owner);
+struct Over<'a>(&'a Life);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -279,7 +299,7 @@ impl Drop for Over<'_> {
 impl Drop for Owner {
     fn drop(&mut self) {
         // Whoever wants to know calls close.
-        let _ = self.end(true);
+        let _ = self.0.end(true);
     }
 }
 
@@ -288,13 +308,23 @@ impl Shared {
         self.lessor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes an error after which nothing is written, and tells everybody who waits.
+    /// Notes an error after which nothing is written, and wakes the threads: they tell whoever
+    /// waits, with no lock held. To be called under any lock.
     fn fail(&self, error: &Error) {
         let text = match error {
             Error::Storage(text) => text.clone(),
             other => other.to_string(),
         };
         self.health.fail(&text);
+        self.queue.close();
+        self.ends.abandon();
+        self.alarm.ring();
+        self.compaction.wake();
+        self.backend.wake_all();
+    }
+
+    /// Tells whoever waits for a thread that is no more; no lock is held.
+    fn abandon(&self) {
         let mut left = Vec::new();
         for work in self.queue.abandon() {
             if let Work::Propose(proposal) = work {
@@ -303,10 +333,7 @@ impl Shared {
         }
         left.extend(self.applying.abandon().into_iter().flat_map(|logged| logged.batch));
         logging::refuse(self, left);
-        self.ends.abandon();
-        self.alarm.ring();
-        self.compaction.wake();
-        self.backend.wake_all();
+        self.compaction.abandon(&self.health.unknown_outcome());
     }
 
     /// Sleeps, but not longer than the store lives.

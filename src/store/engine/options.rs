@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bolt::disk::Disk;
-use crate::etcd::apply::Rules;
+use crate::etcd::apply::{Rules, TTL_MAX_S};
 use crate::store::auto_compact::Retention;
 use crate::store::clock::{Clock, SystemClock};
 use crate::store::guard::Quota;
@@ -212,7 +212,8 @@ impl Options {
         let heartbeat_ms = self.heartbeat.as_millis().max(1);
         let ticks = self.election.as_millis() / heartbeat_ms;
         let min_ms = ticks.saturating_mul(3).div_ceil(2).saturating_mul(heartbeat_ms);
-        i64::try_from(min_ms.div_ceil(1000)).unwrap_or(i64::MAX)
+        // No lease may live longer.
+        i64::try_from(min_ms.div_ceil(1000)).unwrap_or(i64::MAX).min(TTL_MAX_S)
     }
 }
 
@@ -231,5 +232,6 @@ mod tests {
             options.lease_ttl_min_s()
         };
         assert_eq!((ttl(100, 1000), ttl(100, 5000), ttl(10, 100)), (2, 8, 1));
+        assert_eq!(ttl(0, u64::MAX), 9_000_000_000);
     }
 }

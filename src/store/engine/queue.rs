@@ -60,6 +60,7 @@ pub(super) enum Work {
 #[derive(Debug, Default)]
 struct Inner {
     works: Vec<Work>,
+    /// Of what waits, and of what was taken and is not written yet.
     bytes: usize,
     is_awaited: bool,
     is_closed: bool,
@@ -73,8 +74,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Bytes of requests that may wait.
-    const BYTES_MAX: usize = 256 << 20;
+    /// Bytes of requests that may wait to be written.
+    const BYTES_MAX: usize = 64 << 20;
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,10 +121,15 @@ impl Queue {
             inner.is_awaited = true;
             inner = self.arrived.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
-        inner.bytes = 0;
         inner.is_awaited = false;
         std::mem::swap(&mut inner.works, works);
         true
+    }
+
+    /// Bytes of what was taken are written, or refused.
+    pub(super) fn note_written(&self, bytes: usize) {
+        let mut inner = self.lock();
+        inner.bytes = inner.bytes.saturating_sub(bytes);
     }
 
     /// Number of requests that wait.

@@ -6,7 +6,7 @@
 //! know are not written: one of etcd 3.4 gets the requests that 3.4 writes.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -29,6 +29,7 @@ use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
 use crate::store::open::{self, OpenError, Opened};
+use crate::store::threads;
 use crate::store::watch::Hub;
 
 /// How many of the threads finish what was taken, when the store ends.
@@ -88,6 +89,10 @@ pub(super) fn start(
     let mut writer = Writer { wal, term, vote: member.0, last_index };
     begin_term(&shared, &mut writer, opened.version, opened.is_new)?;
     write_storage_version(&shared)?;
+    if shared.wants_snapshot.load(Ordering::Acquire) {
+        // At once, whether or not there is anything to save.
+        shared.backend.note_dirty();
+    }
     // What was scheduled and not finished goes on.
     shared.compaction.begin(0, None);
     let threads = spawn_all(&shared, writer)?;
@@ -231,9 +236,7 @@ fn spawn(
     work: impl FnOnce(&Arc<Shared>) + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     let sentinel = Sentinel { shared: Arc::clone(shared), name: name.to_owned() };
-    std::thread::Builder::new()
-        .name(format!("store-{name}"))
-        .spawn(move || work(&sentinel.shared))
+    threads::spawn(&format!("store-{name}"), move || work(&sentinel.shared))
         .map_err(|error| Error::Storage(format!("a thread cannot be started: {error}")))
 }
 
@@ -248,6 +251,7 @@ impl Drop for Sentinel {
         if std::thread::panicking() {
             let what = format!("the store's thread {} came to a sudden end", self.name);
             self.shared.fail(&Error::Storage(what));
+            self.shared.abandon();
         }
     }
 }

@@ -1,4 +1,5 @@
 mod strain;
+mod wakers;
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -522,6 +523,7 @@ fn a_thread_that_panics_leaves_nobody_waiting() {
         put(&store, b"a", b"1").unwrap();
         *breaker.0.lock().unwrap() = Some(what);
         until("the end of writing", || put(&store, b"b", b"2").is_err());
+        until("its reason", || store.failure().is_some());
         let error = store.failure().unwrap();
         assert!(error.to_string().contains("came to a sudden end"), "{error}");
         assert_eq!(records(&store)[0].0, b"a");

@@ -34,6 +34,9 @@ fn read(state: &RwLock<Mvcc>, request: &Range<'_>) -> Result<Answer<answer::Rang
     plan.fetch()
 }
 
+/// First key and range end.
+type Span = (Vec<u8>, Vec<u8>);
+
 type Told = (Result<Answer, Error>, Option<Arc<Commit>>, Vec<LeaseChange>);
 
 fn told(applied: &Applied) -> Told {
@@ -160,7 +163,7 @@ fn thens() -> impl Strategy<Value = Vec<Then>> {
 }
 
 /// Compares everything that can be seen.
-fn check(store: &Store, model: &Model, look: &[((Vec<u8>, Vec<u8>), Look)]) {
+fn check(store: &Store, model: &Model, look: &[(Span, Look)]) {
     let current = model.naive.revision;
     let compacted = model.naive.compacted;
     assert_eq!(History::revision(&store.state), current);

@@ -92,18 +92,24 @@ fn shown(places: &Places) -> std::path::Display<'_> {
 fn log_is_whole(places: &Places, read: &Read) -> Result<(), OpenError> {
     let log = &read.log;
     let forbids = |code: Code, severity| {
-        // Whole records behind a torn one are what a power loss may leave of one unsynced write.
-        code != Code::WalTornInside && (severity == Severity::Error || code.is_unknown())
+        // Whole records behind a torn one are what a power loss may leave of one unsynced write,
+        // unless they tell that it was synced.
+        (code != Code::WalTornInside || log.lacks_synced)
+            && (severity == Severity::Error || code.is_unknown())
     };
     let kept = log.findings.kept();
     let found = kept.iter().find(|found| forbids(found.code, found.severity));
     let is_bad = log.tail == Tail::Damaged || log.opening == Opening::Refused;
+    let is_bad = is_bad || log.lacks_synced;
     if found.is_none() && !is_bad {
         return Ok(());
     }
     let what = found.map_or("it cannot be read", |found| found.detail.as_str());
     let file = found.and_then(|found| found.place.file.as_deref()).unwrap_or("the log");
-    let reason = format!("the log in {} is not one to go on with: {file}: {what}", shown(places));
+    let at = found.and_then(|found| found.place.offset);
+    let at = at.map_or_else(String::new, |at| format!(", byte {at}"));
+    let reason =
+        format!("the log in {} is not one to go on with: {file}{at}: {what}", shown(places));
     if found.is_some_and(|found| found.code.is_unknown()) {
         return Err(OpenError::unfit(reason, "serve it with the etcd that wrote it"));
     }

@@ -321,6 +321,26 @@ fn torn_ends_and_leftovers_are_seen_to() {
 }
 
 #[test]
+fn a_hole_in_what_was_acknowledged_is_no_torn_end() {
+    for version in VERSIONS {
+        let dir = killed(version);
+        let segment = dir.path().join("member/wal").join(segment_name(0, 0));
+        let end = usize::try_from(Log::open(&dir.path().join("member/wal")).unwrap().end.offset);
+        let mut bytes = fs::read(&segment).unwrap();
+        let sector = end.unwrap() / 1024 * 512;
+        bytes[sector..sector + 512].fill(0);
+        fs::write(&segment, &bytes).unwrap();
+        let why = refusal(dir.path(), &options());
+        let offset = Log::open(&dir.path().join("member/wal")).unwrap().end.offset;
+        for words in ["was synced", "last good one", "snapshot verify", "snapshot restore"] {
+            assert!(why.contains(words), "{version}: {why}");
+        }
+        assert!(why.contains(&format!("{}, byte {offset}:", segment_name(0, 0))), "{why}");
+        assert!(fs::read(&segment).unwrap() == bytes);
+    }
+}
+
+#[test]
 fn both_locks_are_taken_and_not_waited_for() {
     let dir = killed("3.6");
     let database = dir.path().join("member/snap/db");

@@ -16,6 +16,7 @@ use super::index::Keys;
 use super::{NO_WATCHER, Response};
 use crate::store::error::Error;
 use crate::store::kv::Event;
+use crate::store::pending;
 
 /// A watcher: what it wants, and whose it is. Where it is, its channel knows.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl Channel {
         drop(state);
         self.changed.notify_one();
         if let Some(waker) = waker {
-            waker.wake();
+            pending::wake(waker);
         }
     }
 
@@ -415,9 +416,9 @@ impl Channel {
         subtract(&self.tally.waiting, state.waiting.events);
         state.waiting = Size::default();
         state.parked.clear();
-        state.waker = None;
+        let waker = state.waker.take();
         drop(state);
-        drop(queue);
+        drop((queue, waker));
         subtract(&self.tally.streams, 1);
         subtract(&self.tally.watchers, slots.len());
         let mut live = Vec::new();
@@ -436,21 +437,22 @@ impl Channel {
     }
 
     /// Takes the next item, and those after it that can go with it; `None` when nothing waits.
-    /// Returns also the watchers for which there is room again.
+    /// Returns also the watchers for which there is room again. Where nothing waits, the waker is
+    /// exchanged for the one before.
     ///
     /// # Errors
     /// The stream is over.
     pub(super) fn take(
         &self,
         bytes_max: usize,
-        waker: Option<&Waker>,
+        waker: &mut Option<Waker>,
     ) -> Result<Option<Taken>, Error> {
         let mut state = self.lock();
         let Some(first) = state.queue.pop_front() else {
             if let Some(error) = &state.end {
                 return Err(error.clone());
             }
-            state.waker = waker.cloned();
+            std::mem::swap(&mut state.waker, waker);
             return Ok(None);
         };
         let mut items = vec![first];

@@ -13,6 +13,7 @@ use super::channel::{Channel, Told, Watcher};
 use super::hub::Shared;
 use super::index::Group;
 use crate::store::kv::{Commit, Event};
+use crate::store::pending;
 
 /// Commits that are given out at once; events and bytes after which no further one is taken.
 const BATCH_COMMITS: usize = 128;
@@ -188,7 +189,7 @@ fn give_out(shared: &Shared, mut commits: Vec<Arc<Commit>>) {
     for (group, events) in hits {
         give_group(shared, &group, &mut known, &events, last, &mut wakers);
         // A waker may run what it wakes, and that may come back here: no lock is held.
-        wakers.drain(..).for_each(Waker::wake);
+        wakers.drain(..).for_each(pending::wake);
     }
     shared.delivered.store(last, Ordering::SeqCst);
 }

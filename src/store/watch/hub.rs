@@ -104,7 +104,13 @@ impl Shared {
                 channels.open.insert(channel.uid, Arc::clone(&channel));
             }
         }
+        drop(channels);
         channel
+    }
+
+    /// Why all streams were ended, if they were.
+    pub(super) fn end(&self) -> Option<Error> {
+        self.channels().end.clone()
     }
 
     pub(super) fn forget_channel(&self, channel: &Channel) {

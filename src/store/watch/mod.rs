@@ -21,6 +21,7 @@ use super::error::Error;
 use super::kv::{Commit, Event, Kv};
 use super::mvcc::History;
 use super::setters::setters;
+use super::threads;
 
 mod batch;
 mod catch_up;
@@ -145,8 +146,7 @@ impl Hub {
         let runs: [fn(&Shared); 2] = [fan_out::run, catch_up::run];
         for (name, run) in ["watch-fan-out", "watch-catch-up"].into_iter().zip(runs) {
             let watched = Watched(Arc::clone(&shared));
-            let builder = thread::Builder::new().name(name.to_owned());
-            match builder.spawn(move || run(&watched.0)) {
+            match threads::spawn(name, move || run(&watched.0)) {
                 Ok(handle) => threads.push(handle),
                 Err(error) => {
                     let error = Error::Storage(format!("cannot start thread {name}: {error}"));
@@ -197,18 +197,25 @@ impl Hub {
         }
     }
 
+    /// Tells why watchers get nothing any more, where a thread of the hub failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.end().filter(|error| *error != Error::Stopped)
+    }
+
     /// Ends all streams: each delivers what it has and then [`Error::Stopped`]. What was published
     /// is given to synced watchers first. Waits for the hub's threads.
     pub fn close(&self) {
         self.shared.stop();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        for handle in threads.drain(..) {
+        let handles = std::mem::take(&mut *threads);
+        drop(threads);
+        for handle in handles {
             // A waker that drops the hub runs on one of them.
             if handle.thread().id() != thread::current().id() {
                 drop(handle.join());
             }
         }
-        drop(threads);
         self.shared.end_all(&Error::Stopped);
     }
 }

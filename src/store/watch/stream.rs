@@ -124,7 +124,7 @@ impl Stream {
     pub fn next(&self, limit: Duration) -> Result<Option<Response>, Error> {
         let end = Instant::now().checked_add(limit);
         loop {
-            if let Some(response) = self.take(None)? {
+            if let Some(response) = self.take(&mut None)? {
                 return Ok(Some(response));
             }
             let left = match end {
@@ -140,7 +140,8 @@ impl Stream {
 
     /// Polls for the next response, for async callers. It reads no disk.
     pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<Result<Response, Error>> {
-        match self.take(Some(context.waker())) {
+        // Cloned, and the one before dropped, outside of all locks: both are the caller's code.
+        match self.take(&mut Some(context.waker().clone())) {
             Ok(Some(response)) => Poll::Ready(Ok(response)),
             Ok(None) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -151,7 +152,7 @@ impl Stream {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, waker: Option<&Waker>) -> Result<Option<Response>, Error> {
+    fn take(&self, waker: &mut Option<Waker>) -> Result<Option<Response>, Error> {
         let mut rest = self.rest();
         if let Some(response) = rest.pop_front() {
             return Ok(Some(response));

@@ -86,12 +86,12 @@ fn the_newest_record_has_its_file_however_long_the_queue_is() {
     slow.log.store(true, Ordering::SeqCst);
     let value = vec![b'v'; 1 << 20];
     let mut waiting = Vec::new();
-    for _ in 0..80 {
-        let request = Body::Put(Put { key: b"k", value: &value, ..Put::default() });
+    for _ in 0..60 {
+        let request = Put { key: b"k", value: &value, ..Put::default() };
         waiting.push(store.submit(&me(), request).unwrap());
     }
-    // Eight batches of the log are done, and records of snapshots wait behind the rest.
-    store.wait(waiting.swap_remove(70)).unwrap();
+    // Six batches of the log are done, and records of snapshots wait behind the rest.
+    store.wait(waiting.swap_remove(50)).unwrap();
     store.kill();
     let facts = facts(&dir.path().join("data"));
     assert!(facts.newest_record > 0);
@@ -148,7 +148,7 @@ fn closes_from_everywhere_return() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(&dir, Options::default());
         let (done, all_done) = std::sync::mpsc::channel();
-        let request = Body::Put(Put { key: b"a", value: b"b", ..Put::default() });
+        let request = Put { key: b"a", value: b"b", ..Put::default() };
         let waker = Waker::from(Arc::new(Closer(store.clone())));
         let mut context = Context::from_waker(&waker);
         let mut answer = Box::pin(store.submit(&me(), request).unwrap());
@@ -326,7 +326,7 @@ fn who_waits_no_more_for_a_lease_is_forgotten() {
 #[test]
 fn a_full_queue_says_what_is_the_matter() {
     let queue = crate::store::engine::queue::Queue::default();
-    let (first, second) = (vec![0; 256 << 20], vec![0; 1]);
+    let (first, second) = (vec![0; 64 << 20], vec![0; 1]);
     queue.push(Work::Propose(Proposal::normal(first, Reply::Nobody))).unwrap();
     queue.push(Work::Propose(Proposal::normal(second.clone(), Reply::Nobody))).unwrap();
     let (promise, waiting) = crate::store::pending::pending();
