@@ -37,10 +37,10 @@ struct Ill {
 impl Probe for Ill {
     fn before(&self, event: &Change) -> Verdict {
         match event {
-            Change::Create { file, path } | Change::Open { file, path } => {
-                if path.parent().is_some_and(|parent| parent.ends_with("snap")) {
-                    self.databases.lock().unwrap().push(*file);
-                }
+            Change::Create { file, path } | Change::Open { file, path }
+                if path.parent().is_some_and(|parent| parent.ends_with("snap")) =>
+            {
+                self.databases.lock().unwrap().push(*file);
             }
             Change::Sync { file } => {
                 std::thread::sleep(Duration::from_millis(100));
