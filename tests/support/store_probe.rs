@@ -133,7 +133,10 @@ impl Probe for Faulty {
 /// A change in few words.
 pub(crate) fn describe(event: &Event) -> String {
     match event {
-        Event::Write { file, offset, bytes } => format!("Write {file} {offset}+{}", bytes.len()),
+        Event::Write { file, offset, bytes } => {
+            let kind = if bytes.iter().all(|byte| *byte == 0) { "Zeros" } else { "Write" };
+            format!("{kind} {file} {offset}+{}", bytes.len())
+        }
         Event::MakeDir(path) | Event::SyncDir(path) | Event::Remove(path) => {
             format!("{} {}", kind(event), name(path))
         }

@@ -228,7 +228,8 @@ impl Shared {
 const NOSPACE: u64 = 1;
 
 /// Entries that may be synced and not applied yet before a request is taken that makes a row
-/// longer by more than [`LONG_BYTES`], so that what its length was looked at for is still so when it is applied.
+/// longer by more than [`LONG_BYTES`]: its length is looked at now, and must still be about that
+/// when the request is applied.
 const LAG_MAX_LONG: u64 = 64;
 const LONG_BYTES: usize = 64 << 10;
 
