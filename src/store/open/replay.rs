@@ -6,7 +6,7 @@ use crate::format::wal::Entry;
 
 /// Entries to be applied, in order; they are read from the disk when they are asked for.
 ///
-/// They can be read until the log removes segments: see [`crate::store::log::Wal::release`].
+/// They can be read until the log removes segments: see `store::log::Wal::release`.
 #[derive(Debug)]
 pub struct Replay {
     log: Log,
