@@ -16,7 +16,7 @@ use std::io;
 
 use super::segment::Reader;
 use crate::bolt::Source;
-use crate::format::wal::{Decoder, Entry, FrameHead, HEAD_BYTES, Stop, kind};
+use crate::format::wal::{Decoder, Entry, FrameHead, HEAD_BYTES, HardState, Stop, kind};
 use crate::format::{pb, u64_at, u64_of, usize_of};
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -98,7 +98,9 @@ impl Order {
                 is_later || self.has_state_after_entry
             }
             kind::STATE => {
-                self.has_state = true;
+                // One that commits nothing new has no entries in the hole.
+                let commit = HardState::decode(data).map_or(0, |state| state.commit);
+                self.has_state |= commit > self.last;
                 self.has_state_after_entry |= self.has_entry;
                 false
             }

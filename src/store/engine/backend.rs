@@ -203,10 +203,14 @@ impl Backend {
     /// Removes what was left to it.
     fn remove_surplus(&self) {
         let Some(mut surplus) = self.surplus().take() else { return };
-        // A segment that cannot be removed is in nobody's way, and goes next time.
+        // A segment that cannot be removed is in nobody's way, and goes next time: the oldest
+        // first, or the log would have a hole.
         if surplus.remove().is_err() {
-            let later = self.surplus().replace(surplus);
-            later.into_iter().for_each(|later| self.note_surplus(later));
+            let mut left = self.surplus();
+            if let Some(later) = left.take() {
+                surplus.append(later);
+            }
+            *left = Some(surplus);
         }
     }
 
@@ -236,6 +240,13 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
     shared.backend.is_dirty.store(false, Ordering::Release);
+    // Only one batch is out at a time, and its committer has the lock: one that is out was lost
+    // by a caller's thread that panicked.
+    if shared.core.read(|mvcc| mvcc.is_out())? {
+        let error = Error::Storage("a batch for the database was lost in a panic".into());
+        shared.fail(&error);
+        return Err(error);
+    }
     let (applied, bytes, mut taken) = shared.core.write(|mvcc| {
         let bytes = mvcc.unsaved().1;
         let taken = mvcc.begin_batch();

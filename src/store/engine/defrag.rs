@@ -46,6 +46,7 @@ impl Store {
         let shared = self.shared();
         shared.check(caller, Wish::Admin)?;
         let _one = shared.defragmenting.lock().unwrap_or_else(PoisonError::into_inner);
+        check_room(shared)?;
         let path = shared.snap_dir.join("db");
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
         let recording = Recording(shared);
@@ -56,6 +57,26 @@ impl Store {
         }
         done
     }
+}
+
+/// Makes sure that the copy leaves room on the disk for what is written meanwhile: a disk that it
+/// filled would stop the store.
+fn check_room(shared: &Shared) -> Result<(), Error> {
+    let Ok(stat) = rustix::fs::statvfs(&shared.snap_dir) else { return Ok(()) };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let growth = shared.options.database.growth_bytes;
+    let log = shared.options.wal_segment_bytes.saturating_mul(2);
+    let sizes = shared.core.read(|mvcc| mvcc.view().sizes())?;
+    let wanted = sizes.in_use_bytes.saturating_add(growth).saturating_add(log);
+    if free >= wanted {
+        return Ok(());
+    }
+    let what = format!(
+        "{} has {free} bytes free, and a copy of the database with what is written meanwhile needs \
+         {wanted}; free room there and try again",
+        shared.snap_dir.display()
+    );
+    Err(Error::Storage(what))
 }
 
 /// Ends the recording of batches, also when the copy panics.

@@ -321,7 +321,12 @@ impl Wal {
             let count = ZEROS.len().min(usize_of(end.saturating_sub(at)));
             match self.tail.file.write_all_at(ZEROS.get(..count).unwrap_or_default(), at) {
                 // A file system that writes nothing in place.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                    ) =>
+                {
                     self.zeroed = None;
                     return Ok(());
                 }

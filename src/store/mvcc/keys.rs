@@ -22,6 +22,9 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Batches that wait.
 const BATCHES: usize = 4;
 
+/// Greatest sub revision: far above what a request of any size changes.
+const SUB_MAX: i64 = 1 << 31;
+
 /// What bucket `key` of a database holds, as a walk shows it.
 #[derive(Debug, Default)]
 pub struct Keys {
@@ -72,6 +75,9 @@ impl Keys {
             return Err("its revision is below that of the row before it".into());
         }
         self.last = revision;
+        if revision.sub > SUB_MAX {
+            return Err("a sub revision that no request has".into());
+        }
         if let Some(field) = record.unknown_field {
             return Err(format!("the record has field {field}, which no known etcd writes"));
         }

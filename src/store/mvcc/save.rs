@@ -97,6 +97,12 @@ impl Mvcc {
         taken
     }
 
+    /// Tells whether a batch is out that [`Mvcc::take_view`] has not heard of.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.saving.out.is_some()
+    }
+
     /// The same without the commits, for which [`Mvcc::collect`] is called until it has them all:
     /// no call needs the lock for long.
     pub fn begin_batch(&mut self) -> Taken {
