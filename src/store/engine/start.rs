@@ -28,7 +28,7 @@ use crate::store::error::Error;
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
-use crate::store::open::{self, OpenError, Opened};
+use crate::store::open::{self, Identity, OpenError, Opened};
 use crate::store::threads;
 use crate::store::watch::Hub;
 
@@ -151,12 +151,16 @@ fn begin_term(
     shared.health.refusal().map_or(Ok(()), Err)
 }
 
-/// Publishes name and client URLs where they differ from what the members are told.
+/// Publishes name and client URLs where they differ from what the members are told; those of
+/// [`Identity::default`] only where none were published.
 fn attributes(shared: &Shared, is_by_3_4: bool) -> Result<Option<Proposal>, Error> {
     let own = &shared.options.identity;
     let known = shared.members()?.into_iter().find(|member| member.id == shared.member);
     let same = |member: &Member| member.name == own.name && member.client_urls == own.client_urls;
-    if known.as_ref().is_some_and(same) {
+    // Whoever opens a directory without a word of who it is does not mean to rename its member.
+    let is_told = *own != Identity::default();
+    let stays = |member: &Member| same(member) || (!is_told && !member.client_urls.is_empty());
+    if known.as_ref().is_some_and(stays) {
         return Ok(None);
     }
     let data = if is_by_3_4 {

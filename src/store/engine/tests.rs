@@ -133,9 +133,10 @@ fn what_many_wrote_is_there_after_a_close_and_after_a_kill() {
 
 #[test]
 fn what_killed_etcds_left_is_gone_on_with_in_their_own_words() {
+    let named = Options::default().identity(crate::store::Identity::default().name("here"));
     for version in ["3.4", "3.5", "3.6", "3.7"] {
         let dir = crate::store::open::tests::killed(version);
-        let store = Store::open(dir.path(), Options::default()).unwrap();
+        let store = Store::open(dir.path(), named.clone()).unwrap();
         let (before, revision) = (records(&store), store.revision());
         assert!(!before.is_empty() && revision > 1);
         assert_eq!(store.cluster_version().unwrap().to_string(), format!("{version}.0"));
@@ -164,7 +165,7 @@ fn what_killed_etcds_left_is_gone_on_with_in_their_own_words() {
         assert_eq!(store.hash_kv(&me(), 0).unwrap(), sum);
         assert_eq!(records(&store).len(), before.len() + 1);
         let own = store.members(&me()).unwrap();
-        assert_eq!((own.len(), own[0].name.as_str()), (1, "default"));
+        assert_eq!((own.len(), own[0].name.as_str()), (1, "here"));
     }
 }
 

@@ -59,7 +59,8 @@ pub enum Compat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
-    /// Name of the member.
+    /// Name of the member. An identity that is [`Identity::default`] as a whole leaves name and
+    /// client URLs of an existing directory as they are.
     pub name: String,
     /// Peer URLs, of a new directory.
     pub peer_urls: Vec<String>,

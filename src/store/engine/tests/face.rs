@@ -149,3 +149,27 @@ fn what_is_read_after_the_end_is_an_error_or_what_it_was() {
         again.close().unwrap();
     }
 }
+
+#[test]
+fn a_member_is_renamed_only_where_somebody_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let who = |store: &Store| {
+        let members = store.members(&me()).unwrap();
+        (members[0].name.clone(), members[0].client_urls.clone())
+    };
+    let named = |name: &str| {
+        let urls = vec![format!("http://{name}:2379")];
+        let identity = crate::store::Identity::default().name(name.to_owned()).client_urls(urls);
+        Options::default().identity(identity)
+    };
+    let said = |name: &str| (name.to_owned(), vec![format!("http://{name}:2379")]);
+    for (options, now) in
+        [(named("cp-1"), "cp-1"), (Options::default(), "cp-1"), (named("cp-2"), "cp-2")]
+    {
+        let store = open(&dir, options);
+        assert_eq!(who(&store), said(now));
+        store.close().unwrap();
+    }
+    let fresh = tempfile::tempdir().unwrap();
+    assert_eq!(who(&open(&fresh, Options::default())).1, ["http://localhost:2379"]);
+}
