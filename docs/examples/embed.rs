@@ -10,7 +10,17 @@ use etcdkit::store::engine::{Options, Store};
 use etcdkit::store::guard::Caller;
 use etcdkit::store::watch::Create;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let dir = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("embed.etcd"), PathBuf::from);
     let store = Store::open(&dir, Options::default())?;
     store.notes().iter().for_each(|note| eprintln!("{note}"));
