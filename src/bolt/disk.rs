@@ -69,8 +69,12 @@ pub enum Event {
         /// The new one.
         to: PathBuf,
     },
+    /// Two names change places.
+    Exchange(PathBuf, PathBuf),
     /// A file's name is gone.
     Remove(PathBuf),
+    /// A directory and all in it is gone.
+    RemoveDir(PathBuf),
 }
 
 /// What a probe lets happen.

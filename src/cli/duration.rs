@@ -1,44 +1,20 @@
-//! Durations as Go writes them: `5s`, `1m30s`, `500ms`, `1.5h`.
+//! Durations on the command line: as Go writes them, or 0.
 
 use std::time::Duration;
 
-const UNITS: [(&str, u64); 7] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("\u{b5}s", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
+use crate::format::duration;
 
-/// Reads a duration (Go 1.26 time, `ParseDuration`, without a sign).
+/// Reads a duration.
 ///
 /// # Errors
 ///
 /// What is wrong, as a clause.
 pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration such as 5s, 500ms or 1m30s");
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    let mut rest = text;
-    let mut total = 0.0_f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let (number, tail) = rest.split_at_checked(digits).ok_or_else(wrong)?;
-        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at_checked(end).ok_or_else(wrong)?;
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let (_, nanos) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-        total += number * *nanos as f64;
-        rest = tail;
-    }
-    // Go's own limit is about 292 years.
-    if text.is_empty() || total > 9.2e18 {
-        return Err(wrong());
-    }
-    Ok(Duration::from_nanos(total as u64))
+    let wrong = || format!("{text:?} is no duration such as 5s, 500ms or 1m30s");
+    duration::parse(text).ok_or_else(wrong)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+pub mod duration;
 pub mod finding;
 pub mod freelist;
 pub mod kind;

@@ -13,55 +13,7 @@ use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// One change, as it was asked of the operating system.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A new empty file, which later events call by this number.
-    Create {
-        /// The file's number.
-        file: u64,
-        /// Its path.
-        path: PathBuf,
-    },
-    /// Bytes were written.
-    Write {
-        /// The file's number.
-        file: u64,
-        /// Where, in bytes.
-        offset: u64,
-        /// What.
-        bytes: Vec<u8>,
-    },
-    /// A file was cut or grown.
-    SetLen {
-        /// The file's number.
-        file: u64,
-        /// Its new length in bytes.
-        len: u64,
-    },
-    /// Everything written to a file before is durable after this.
-    Sync {
-        /// The file's number.
-        file: u64,
-    },
-    /// A new directory.
-    MakeDir(PathBuf),
-    /// The entries of a directory are durable after this.
-    SyncDir(PathBuf),
-    /// A new name; nothing had it, or what had it is gone.
-    Rename {
-        /// The old name.
-        from: PathBuf,
-        /// The new one.
-        to: PathBuf,
-    },
-    /// Two names changed places.
-    Exchange(PathBuf, PathBuf),
-    /// A file's name is gone.
-    Remove(PathBuf),
-    /// A directory and all in it is gone.
-    RemoveDir(PathBuf),
-}
+pub use crate::bolt::disk::Event;
 
 struct Journal {
     root: PathBuf,

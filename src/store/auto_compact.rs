@@ -13,6 +13,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::format::duration;
+
 /// Longest time between two periodic compactions.
 const PERIOD_MAX: Duration = Duration::from_secs(3600);
 /// How many looks there are in a period.
@@ -43,7 +45,10 @@ impl Retention {
         match mode {
             "periodic" | "" => {
                 let hour = |hours: u32| Duration::from_secs(u64::from(hours).saturating_mul(3600));
-                let period = number.map_or_else(|| parse_duration(retention), |n| Ok(hour(n)))?;
+                let period = number.map(hour).or_else(|| duration::parse(retention));
+                let period = period.ok_or_else(|| {
+                    format!("{retention:?} is no number and no duration such as 1h or 90m")
+                })?;
                 // A period of less could not be cut into looks.
                 let is_too_short = !period.is_zero() && period < Duration::from_millis(1);
                 match period {
@@ -143,46 +148,6 @@ impl AutoCompact {
         self.last_revision = revision;
         self.last_success = now;
     }
-}
-
-/// Reads a duration as Go writes it, without a sign.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, u64); 7] = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("\u{b5}s", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-        ("m", 60_000_000_000),
-        ("h", 3_600_000_000_000),
-    ];
-    // Go's own limit, about 292 years.
-    const NANOS_MAX: u64 = i64::MAX.unsigned_abs();
-    let wrong = || format!("{text:?} is no number and no duration such as 1h or 90m");
-    let mut rest = text;
-    let mut total = 0_u64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
-        let (number, tail) = rest.split_at_checked(digits).ok_or_else(wrong)?;
-        let end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at_checked(end).ok_or_else(wrong)?;
-        let (_, nanos) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
-        if whole.is_empty() && part.is_empty() {
-            return Err(wrong());
-        }
-        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| wrong())? };
-        let mut sum = whole.checked_mul(*nanos).ok_or_else(wrong)?;
-        let mut scale = *nanos;
-        for digit in part.chars() {
-            scale /= 10;
-            let digit = digit.to_digit(10).ok_or_else(wrong)?;
-            sum = sum.checked_add(u64::from(digit).saturating_mul(scale)).ok_or_else(wrong)?;
-        }
-        total = total.checked_add(sum).filter(|&all| all <= NANOS_MAX).ok_or_else(wrong)?;
-        rest = tail;
-    }
-    if text.is_empty() { Err(wrong()) } else { Ok(Duration::from_nanos(total)) }
 }
 
 #[cfg(test)]

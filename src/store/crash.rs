@@ -231,6 +231,9 @@ impl History {
                     live.remove(&place);
                     Step::Link(vec![(place, None)])
                 }
+                Event::Exchange(..) | Event::RemoveDir(_) => {
+                    panic!("no store does that: {event:?}")
+                }
             };
             history.steps.push(step);
         }

@@ -30,8 +30,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use etcdkit::bolt;
-use etcdkit::ops::disk::Event;
+use etcdkit::bolt::disk::Event;
 
 const SECTOR: usize = 512;
 /// Names that are tried alone and left out, at one moment.
@@ -179,34 +178,6 @@ pub(crate) fn write_tree(root: &Path, tree: &Tree) {
     }
 }
 
-/// A change of the disk, by whatever part of the program.
-#[derive(Clone, Debug)]
-pub(crate) enum Change {
-    Event(Event),
-    /// A file that was there gets a number.
-    Open {
-        file: u64,
-        path: PathBuf,
-    },
-}
-
-impl From<bolt::disk::Event> for Change {
-    fn from(event: bolt::disk::Event) -> Self {
-        use bolt::disk::Event as Live;
-        Self::Event(match event {
-            Live::Open { file, path } => return Self::Open { file, path },
-            Live::Create { file, path } => Event::Create { file, path },
-            Live::Write { file, offset, bytes } => Event::Write { file, offset, bytes },
-            Live::SetLen { file, len } => Event::SetLen { file, len },
-            Live::Sync { file } => Event::Sync { file },
-            Live::MakeDir(path) => Event::MakeDir(path),
-            Live::SyncDir(path) => Event::SyncDir(path),
-            Live::Rename { from, to } => Event::Rename { from, to },
-            Live::Remove(path) => Event::Remove(path),
-        })
-    }
-}
-
 /// One change of what a file holds.
 #[derive(Debug)]
 enum Data {
@@ -251,8 +222,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Follows changes over what stood below the root before them.
-    pub(crate) fn new(root: &Path, before: &Tree, changes: &[Change]) -> Self {
+    /// Follows events over what stood below the root before them.
+    pub(crate) fn new(root: &Path, before: &Tree, events: &[Event]) -> Self {
         let mut items = vec![Item::Dir];
         let mut start = BTreeMap::new();
         let mut by_path = HashMap::from([(PathBuf::new(), 0)]);
@@ -264,14 +235,8 @@ impl History {
         }
         let mut now = Now { root: root.to_owned(), places: start.clone(), files: HashMap::new() };
         let mut history = Self { items, start, steps: Vec::new(), events: Vec::new() };
-        for (number, change) in changes.iter().enumerate() {
-            match change {
-                Change::Event(event) => now.follow(&mut history, event),
-                Change::Open { file, path } => {
-                    let inode = now.inode(path);
-                    now.files.insert(*file, inode);
-                }
-            }
+        for (number, event) in events.iter().enumerate() {
+            now.follow(&mut history, event);
             history.events.resize(history.steps.len(), number);
         }
         history
@@ -559,6 +524,10 @@ impl Now {
         match event {
             Event::Create { file, path } => {
                 let inode = self.make(history, path, Item::File(Content::default()));
+                self.files.insert(*file, inode);
+            }
+            Event::Open { file, path } => {
+                let inode = self.inode(path);
                 self.files.insert(*file, inode);
             }
             Event::MakeDir(path) => drop(self.make(history, path, Item::Dir)),

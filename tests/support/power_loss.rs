@@ -12,9 +12,7 @@ use std::sync::Mutex;
 use etcdkit::ops::disk::{self, Event};
 use etcdkit::ops::{Error, ExitCode};
 
-use crate::power_history::{
-    Change, History, Item, STATES_MAX, State, Tree, fresh, read_tree, write_tree,
-};
+use crate::power_history::{History, Item, STATES_MAX, State, Tree, fresh, read_tree, write_tree};
 
 type Before = Box<dyn Fn(&Path)>;
 type Run = Box<dyn Fn(&Path) -> Result<(), Error>>;
@@ -115,8 +113,7 @@ impl Case {
             panic!("{}: {error}", self.name);
         }
         let after = read_tree(&root);
-        let changes: Vec<Change> = events.iter().cloned().map(Change::Event).collect();
-        let history = History::new(&root, &before, &changes);
+        let history = History::new(&root, &before, &events);
         let mut outcome = Outcome::default();
         if history.last() != after {
             let names = |tree: &Tree| tree.keys().cloned().collect::<Vec<_>>();

@@ -137,12 +137,16 @@ pub(crate) fn describe(event: &Event) -> String {
             let kind = if bytes.iter().all(|byte| *byte == 0) { "Zeros" } else { "Write" };
             format!("{kind} {file} {offset}+{}", bytes.len())
         }
-        Event::MakeDir(path) | Event::SyncDir(path) | Event::Remove(path) => {
+        Event::MakeDir(path)
+        | Event::SyncDir(path)
+        | Event::Remove(path)
+        | Event::RemoveDir(path) => {
             format!("{} {}", kind(event), name(path))
         }
         Event::Create { file, path } | Event::Open { file, path } => {
             format!("{} {file} {}", kind(event), name(path))
         }
+        Event::Exchange(one, other) => format!("Exchange {} {}", name(one), name(other)),
         Event::Rename { from, to } => format!("Rename {} {}", name(from), name(to)),
         Event::SetLen { file, len } => format!("SetLen {file} {len}"),
         Event::Sync { file } => format!("Sync {file}"),
@@ -154,6 +158,7 @@ fn kind(event: &Event) -> &'static str {
         Event::MakeDir(_) => "MakeDir",
         Event::SyncDir(_) => "SyncDir",
         Event::Remove(_) => "Remove",
+        Event::RemoveDir(_) => "RemoveDir",
         Event::Create { .. } => "Create",
         Event::Open { .. } => "Open",
         _ => "",

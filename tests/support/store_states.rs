@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use etcdkit::bolt::disk::Disk;
 
-use crate::power_history::{Change, Dice, History, Tree, fresh, read_tree, write_tree};
+use crate::power_history::{Dice, History, Tree, fresh, read_tree, write_tree};
 use crate::store_probe::{Recorder, Step, describe};
 
 /// What one looks at is told of the run up to there.
@@ -50,7 +50,7 @@ impl<M: Clone + Debug + Send + 'static> Run<M> {
         let (mut changes, mut marks, mut mark_at) = (Vec::new(), Vec::new(), Vec::new());
         for step in &steps {
             match step {
-                Step::Disk(event) => changes.push(Change::from(event.clone())),
+                Step::Disk(event) => changes.push(event.clone()),
                 Step::Mark(mark) => {
                     marks.push(mark.clone());
                     mark_at.push(changes.len());
