@@ -65,7 +65,7 @@ impl Default for Options {
 #[non_exhaustive]
 pub enum Error {
     /// Another process has the file; the lock is not waited for.
-    #[error("the database is locked by another process")]
+    #[error("the database is in use: its lock is held")]
     Locked,
     /// The disk said no.
     #[error("{0}")]

@@ -10,7 +10,7 @@
 //! Source: etcd `backend.defrag`, 3.6.16, for the name and what must be the same afterwards.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -49,13 +49,8 @@ impl Store {
         check_room(shared)?;
         let path = shared.snap_dir.join("db");
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
-        let recording = Recording(shared);
-        let done = defragment(shared, &path, &copy);
-        drop(recording);
-        if done.is_err() && copy.exists() {
-            let _ = shared.options.disk.remove(&copy);
-        }
-        done
+        let copying = Copying { shared, copy };
+        defragment(shared, &path, &copying.copy)
     }
 }
 
@@ -79,12 +74,19 @@ fn check_room(shared: &Shared) -> Result<(), Error> {
     Err(Error::Storage(what))
 }
 
-/// Ends the recording of batches, also when the copy panics.
-struct Recording<'a>(&'a Shared);
+/// Ends the recording of batches, and removes a copy that did not become the database, also when
+/// the copying panics.
+struct Copying<'a> {
+    shared: &'a Shared,
+    copy: PathBuf,
+}
 
-impl Drop for Recording<'_> {
+impl Drop for Copying<'_> {
     fn drop(&mut self) {
-        self.0.backend.writing().recorded = None;
+        self.shared.backend.writing().recorded = None;
+        if self.copy.exists() {
+            let _ = self.shared.options.disk.remove(&self.copy);
+        }
     }
 }
 
@@ -145,8 +147,8 @@ fn swap(shared: &Shared, db: Db, path: &Path, copy: &Path) -> Result<(), Error> 
     // saves.
     let settled = disk.sync_dir(&shared.snap_dir).map_err(named);
     let view = db.view();
-    backend::note_view(shared, view)?;
     shared.backend.replace(&mut writing, db);
+    backend::note_view(shared, view)?;
     if let Err(error) = settled {
         drop(writing);
         shared.fail(&error);

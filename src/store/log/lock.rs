@@ -24,7 +24,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum LockError {
     /// Another process has this segment, or made one meanwhile.
-    #[error("{} is in use by another process", .0.display())]
+    #[error("{} is in use: its lock is held", .0.display())]
     InUse(PathBuf),
     /// The disk fails.
     #[error(transparent)]

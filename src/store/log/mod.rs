@@ -92,9 +92,11 @@ impl Surplus {
         while let Some(oldest) = self.paths.front() {
             // One after the other: a log with a hole cannot be read.
             let removed = match self.disk.remove(oldest) {
+                // Removed before, but perhaps not for good: the sync after it failed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed.and_then(|()| self.disk.sync_dir(&self.dir)),
+                removed => removed,
             };
+            let removed = removed.and_then(|()| self.disk.sync_dir(&self.dir));
             if let Err(error) = removed {
                 let what = format!("cannot remove {}: {error}", oldest.display());
                 return Err(Error::Storage(what));

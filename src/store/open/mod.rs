@@ -152,8 +152,8 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has the directory: this file of it.
-    #[error("{} is in use by another process", .0.display())]
+    /// Another process, or another store of this one, has the directory: this file of it.
+    #[error("{} is in use: its lock is held", .0.display())]
     InUse(PathBuf),
     /// Bytes are damaged.
     #[error("{reason}; {next}")]

@@ -334,3 +334,45 @@ fn a_full_queue_says_what_is_the_matter() {
     queue.push(Work::Propose(Proposal::normal(second, reply))).unwrap_err();
     assert_eq!(waiting.wait(), Some(Err(Error::Refused(Refusal::NoSpace))));
 }
+
+/// Panics once, when the next copy of the database is to be written.
+#[derive(Debug, Default)]
+struct Faint {
+    is_due: AtomicBool,
+    copy: AtomicU64,
+}
+
+impl Probe for Faint {
+    fn before(&self, event: &Change) -> Verdict {
+        match event {
+            Change::Create { file, path } if path.to_string_lossy().contains("db.tmp.") => {
+                self.copy.store(*file, Ordering::SeqCst);
+            }
+            Change::Write { file, .. } if self.copy.load(Ordering::SeqCst) == *file => {
+                assert!(!self.is_due.swap(false, Ordering::SeqCst), "as asked");
+            }
+            _ => {}
+        }
+        Verdict::Go
+    }
+
+    fn after(&self, _: Change) {}
+}
+
+#[test]
+fn a_copy_that_panics_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let faint = Arc::new(Faint::default());
+    let store = open(&dir, Options::default().disk(Disk::with_probe(faint.clone())));
+    put(&store, b"a", b"1").unwrap();
+    faint.is_due.store(true, Ordering::SeqCst);
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.defragment(&me())));
+    assert!(tried.is_err());
+    let left = std::fs::read_dir(dir.path().join("data/member/snap")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["db"]);
+    put(&store, b"b", b"2").unwrap();
+    store.defragment(&me()).unwrap();
+    store.close().unwrap();
+    assert_eq!(records(&open(&dir, Options::default())).len(), 2);
+}
