@@ -62,6 +62,8 @@ pub(crate) mod mvcc;
 #[doc(hidden)]
 pub mod open;
 pub mod pending;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod setters;
 mod threads;
 pub mod watch;

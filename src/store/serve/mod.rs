@@ -1,0 +1,2 @@
+//! The store as a server.
+pub mod tls;
