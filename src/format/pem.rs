@@ -48,7 +48,8 @@ pub(crate) fn revocation_lists(
     if looks_like_der(text) {
         return Ok(vec![text.to_vec().into()]);
     }
-    let all: Result<Vec<_>, pem::Error> = CertificateRevocationListDer::pem_slice_iter(text).collect();
+    let all: Result<Vec<_>, pem::Error> =
+        CertificateRevocationListDer::pem_slice_iter(text).collect();
     match all {
         Ok(all) if !all.is_empty() => Ok(all),
         Ok(_) => Err(without(text, "revocation list in DER or PEM")),
