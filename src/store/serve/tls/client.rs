@@ -32,7 +32,11 @@ use crate::format::{pem, signature};
 
 /// Who may vouch for clients.
 #[derive(Clone, Debug)]
-pub(super) struct Authorities(Arc<Vec<(CertificateDer<'static>, Facts)>>);
+pub(super) struct Authorities {
+    all: Arc<Vec<(CertificateDer<'static>, Facts)>>,
+    /// Whether clients are told whom they are to be signed by.
+    are_told: bool,
+}
 
 impl Authorities {
     /// Reads authorities in PEM.
@@ -50,20 +54,20 @@ impl Authorities {
             let what = format!("no authority in it is valid today: {first}");
             return Err(TlsError::file(path, what));
         }
-        Ok(Self(Arc::new(all)))
+        Ok(Self { all: Arc::new(all), are_told: true })
     }
 
     /// Takes the authorities that this system trusts.
     pub(super) fn of_the_system() -> Self {
         let all = rustls_native_certs::load_native_certs().certs;
         let all = all.into_iter().filter_map(|der| Facts::read(&der).map(|facts| (der, facts)));
-        Self(Arc::new(all.collect()))
+        Self { all: Arc::new(all.collect()), are_told: false }
     }
 
     /// Returns the first moment after `now` at which another set of them is in its time.
     fn until(&self, now: i64) -> i64 {
         let ends = self
-            .0
+            .all
             .iter()
             .flat_map(|(_, facts)| [facts.not_before, facts.not_after.saturating_add(1)]);
         ends.filter(|end| *end > now).min().unwrap_or(i64::MAX)
@@ -167,8 +171,10 @@ impl Check {
     ) -> Self {
         let mut roots = RootCertStore::empty();
         let mut hints = Vec::new();
-        for (der, facts) in authorities.0.iter().filter(|(_, facts)| facts.is_in_time(now)) {
-            hints.push(DistinguishedName::from(facts.subject_der.clone()));
+        for (der, facts) in authorities.all.iter().filter(|(_, facts)| facts.is_in_time(now)) {
+            if authorities.are_told {
+                hints.push(DistinguishedName::from(facts.subject_der.clone()));
+            }
             if facts.may_sign && facts.for_clients {
                 // One that webpki cannot read vouches for nobody.
                 roots.add_parsable_certificates([der.clone()]);
@@ -192,7 +198,7 @@ impl Check {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        if let Some((_, facts)) = self.authorities.0.iter().find(|(given, _)| given == leaf) {
+        if let Some((_, facts)) = self.authorities.all.iter().find(|(given, _)| given == leaf) {
             return itself(facts, now);
         }
         let chains = self.chains.as_ref().ok_or(CertificateError::UnknownIssuer)?;

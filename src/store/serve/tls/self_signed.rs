@@ -83,7 +83,6 @@ fn make(auto: &Auto, side: Side, now: i64, cert: &Path, key: &Path) -> Result<()
     params.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,
         KeyUsagePurpose::KeyEncipherment,
-        KeyUsagePurpose::KeyCertSign,
         KeyUsagePurpose::CrlSign,
     ];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

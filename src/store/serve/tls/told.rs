@@ -4,7 +4,7 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 
 use super::client::NotAllowed;
 
@@ -33,8 +33,34 @@ fn words(error: &Error) -> String {
             }
             format!("tls: failed to verify certificate: x509: {}", why(error))
         }
-        Error::PeerIncompatible(what) => format!("tls: client is not compatible: {what:?}"),
+        Error::NoApplicationProtocol => {
+            "tls: client requested unsupported application protocols".to_owned()
+        }
+        Error::PeerIncompatible(what) => incompatible(what),
         error => format!("tls: {error}"),
+    }
+}
+
+fn incompatible(what: &PeerIncompatible) -> String {
+    use PeerIncompatible as P;
+    match what {
+        P::ServerDoesNotSupportTls12Or13
+        | P::ServerTlsVersionIsDisabledByOurConfig
+        | P::SupportedVersionsExtensionRequired
+        | P::Tls12NotOffered
+        | P::Tls12NotOfferedOrEnabled
+        | P::Tls13RequiredForQuic
+        // Clients name what signatures they know since TLS 1.2.
+        | P::SignatureAlgorithmsExtensionRequired => {
+            "tls: client offered only unsupported versions".to_owned()
+        }
+        P::NoCipherSuitesInCommon => {
+            "tls: no cipher suite supported by both client and server".to_owned()
+        }
+        P::NoSignatureSchemesInCommon => {
+            "tls: peer doesn't support any of the certificate's signature algorithms".to_owned()
+        }
+        what => format!("tls: client is not compatible: {what:?}"),
     }
 }
 
