@@ -96,7 +96,8 @@ struct Own(Arc<SigningKey>);
 
 impl rustls::sign::SigningKey for Own {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        offered.contains(&self.scheme()).then(|| Box::new(self.clone()) as Box<dyn Signer>)
+        let signer: Box<dyn Signer> = Box::new(self.clone());
+        offered.contains(&signer.scheme()).then_some(signer)
     }
 
     fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {

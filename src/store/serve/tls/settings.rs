@@ -105,7 +105,9 @@ pub enum Level {
 
 /// Where news goes; nowhere by default.
 #[derive(Clone, Default)]
-pub struct Log(Option<Arc<dyn Fn(Level, &str) + Send + Sync>>);
+pub struct Log(Option<Arc<Tell>>);
+
+type Tell = dyn Fn(Level, &str) + Send + Sync;
 
 impl Log {
     /// Tells news to a function, which must not wait for long.

@@ -151,7 +151,8 @@ fn der(pair: &Pair) -> Vec<u8> {
 async fn everybody_is_let_in_where_no_certificate_is_asked_for() {
     let certs = Certs::new();
     let tls = opened(&settings(&certs));
-    let cases: [(&[&[u8]], _, Option<&[u8]>); 4] = [
+    type Case<'a> = (&'a [&'a [u8]], Option<Protocol>, Option<&'a [u8]>);
+    let cases: [Case<'_>; 4] = [
         (&[b"h2"], Some(Protocol::H2), Some(b"h2")),
         (&[b"http/1.1", b"h2"], Some(Protocol::H2), Some(b"h2")),
         (&[b"http/1.1"], Some(Protocol::Http1), Some(b"http/1.1")),
