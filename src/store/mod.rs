@@ -67,7 +67,10 @@ pub mod serve;
 mod setters;
 mod threads;
 pub mod watch;
+#[cfg(feature = "serve")]
+pub mod wire;
 
+pub use answer::Answer;
 pub use directory::AuthStatus;
 pub use engine::{Options, Store};
 pub use error::{Code, Error};
