@@ -25,6 +25,7 @@ mod http;
 mod kv;
 mod listen;
 mod status;
+pub mod tls;
 mod watch;
 
 use std::fmt;
