@@ -28,6 +28,7 @@ mod prompt;
 mod restore;
 mod rewrite;
 mod save;
+mod serve;
 mod snapshot;
 mod terminal;
 
