@@ -34,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) gates: Gates,
     /// Interval at which quiet watchers that asked for it are told the revision; 0: the default.
     pub(crate) watch_progress_interval: Duration,
+    /// Told in the log, and nothing else.
+    pub(crate) snapshot_catchup_entries: u64,
     /// Applying for longer is logged.
     pub(crate) warning_apply: Duration,
     /// A request that takes longer is logged.
@@ -178,6 +180,15 @@ impl Default for LogSettings {
     }
 }
 
+/// Reads which etcd to be.
+pub(super) fn compat_of(text: &str) -> Option<Compat> {
+    match text {
+        "3.6" => Some(Compat::V3_6),
+        "3.7" => Some(Compat::V3_7),
+        _ => None,
+    }
+}
+
 impl Config {
     /// Puts settings that were checked into their places.
     pub(super) fn of(settings: &Settings, log: LogSettings, auto_compaction: Retention) -> Self {
@@ -191,11 +202,7 @@ impl Config {
         let is_default = settings.text("initial-cluster") == "default=http://localhost:2380";
         let cost = settings.uint("bcrypt-cost");
         Self {
-            compat: match settings.text("compat").as_str() {
-                "3.6" => Some(Compat::V3_6),
-                "3.7" => Some(Compat::V3_7),
-                _ => None,
-            },
+            compat: compat_of(&settings.text("compat")),
             read_only: path("read-only"),
             member: Member {
                 data_dir: path("data-dir").unwrap_or_else(|| format!("{name}.etcd").into()),
@@ -272,6 +279,7 @@ impl Config {
             log,
             gates: settings.gates(),
             watch_progress_interval: time("watch-progress-notify-interval"),
+            snapshot_catchup_entries: settings.uint("snapshot-catchup-entries"),
             warning_apply: time("warning-apply-duration"),
             warning_unary: match time("warning-unary-request-duration") {
                 Duration::ZERO => Duration::from_millis(300),

@@ -11,15 +11,17 @@
 //!
 //! **Source**: etcd server/etcdmain and server/embed, 3.5.35, 3.6.16, 3.7.3.
 
-#![allow(dead_code, reason = "the server that reads all of it comes with the next change")]
-
+mod args;
 mod check;
 mod config;
 mod file;
 mod flags;
 mod gates;
 mod help;
+mod options;
+mod run;
 mod settings;
+mod signals;
 #[cfg(test)]
 mod tests;
 mod url;
@@ -27,9 +29,12 @@ mod value;
 
 use std::ffi::OsString;
 
+pub(super) use args::Args;
 pub(crate) use config::{Config, LogSettings};
+pub(super) use run::run;
 use settings::{BadVariable, Settings, Stop};
 
+use crate::store::Compat;
 use crate::store::lines::{Field, Level, Log};
 
 /// What a command line asks for.
@@ -37,7 +42,8 @@ use crate::store::lines::{Field, Level, Log};
 pub(crate) enum Asked {
     Serve(Box<Config>),
     Help,
-    Version,
+    /// The version of this etcd.
+    Version(Option<Compat>),
 }
 
 /// Why nothing is served.
@@ -156,7 +162,8 @@ pub(crate) fn parse(
         }
     }
     if settings.is_on("version") {
-        return Ok(Asked::Version);
+        let compat = config::compat_of(&settings.text("compat"));
+        return Ok(Asked::Version(compat));
     }
     let mut notes = Vec::new();
     let variable = || {
