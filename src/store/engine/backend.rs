@@ -375,8 +375,11 @@ pub(super) fn record_snapshot(shared: &Shared, (index, term): (u64, u64)) -> Res
         let at = (index, term);
         let voters = &shared.voters;
         let began = Instant::now();
-        open::write_snap(disk, &shared.snap_dir, at, voters, &members, &removed, version)?;
+        let spent =
+            open::write_snap(disk, &shared.snap_dir, at, voters, &members, &removed, version)?;
         shared.figures.snap_save.since(began);
+        shared.figures.snap_encode.time(spent.encode);
+        shared.figures.snap_fsync.time(spent.sync);
     }
     shared.planned_snapshot.store(index, Ordering::Release);
     let conf_state = Some(shared.voters.clone());

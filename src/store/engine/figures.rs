@@ -59,6 +59,8 @@ impl Shared {
         figures.is_defragmenting = live.is_defragmenting.load(Ordering::Relaxed);
         figures.snapshot = live.snapshot.read();
         figures.snap_save = live.snap_save.read();
+        figures.snap_encode = live.snap_encode.read();
+        figures.snap_fsync = live.snap_fsync.read();
         figures.hash = live.hash.read();
         figures.hash_kv = live.hash_kv.read();
         if let Ok(db) = self.backend.db() {

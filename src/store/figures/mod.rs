@@ -61,6 +61,10 @@ pub struct Figures {
     pub snapshot: Distribution,
     /// Durations of recording a raft snapshot: its `.snap` file, where the version has one.
     pub snap_save: Distribution,
+    /// The part of them in which the file's content was made.
+    pub snap_encode: Distribution,
+    /// The part of them in which it was synced.
+    pub snap_fsync: Distribution,
     /// Bytes of the database up to its high-water mark.
     pub db_size_bytes: u64,
     /// The same without free pages.
