@@ -74,9 +74,7 @@ const LAG_MAX: u64 = 5000;
 /// An etcd in this process; a clone is the same one. `docs/STORE.md` tells what it promises.
 ///
 /// ```
-/// use etcdkit::etcd::request::{Put, Range};
-/// use etcdkit::store::engine::{Options, Store};
-/// use etcdkit::store::guard::Caller;
+/// use etcdkit::store::{Caller, Options, Put, Range, Store};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let dir = tempfile::tempdir()?;
