@@ -87,6 +87,8 @@ mod store_takeover;
 mod store_wire;
 #[path = "interop/stores.rs"]
 mod stores;
+#[path = "interop/suite.rs"]
+mod suite;
 #[path = "interop/together.rs"]
 mod together;
 #[cfg(feature = "live")]
