@@ -39,6 +39,8 @@ mod cluster_harness;
 #[path = "interop/programs.rs"]
 mod programs;
 
+#[path = "interop/apiserver.rs"]
+mod apiserver;
 #[path = "interop/boots.rs"]
 mod boots;
 #[path = "interop/clusters.rs"]
