@@ -5,6 +5,9 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the project has failed")]
 
+#[path = "support/wire_types.rs"]
+mod wire_types;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -62,10 +62,15 @@ pub(crate) mod mvcc;
 #[doc(hidden)]
 pub mod open;
 pub mod pending;
+#[cfg(feature = "serve")]
+pub mod serve;
 mod setters;
 mod threads;
 pub mod watch;
+#[cfg(feature = "serve")]
+pub mod wire;
 
+pub use answer::Answer;
 pub use directory::AuthStatus;
 pub use engine::{Options, Store};
 pub use error::{Code, Error};

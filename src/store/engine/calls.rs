@@ -115,6 +115,21 @@ impl Store {
         }
     }
 
+    /// How long a caller waits for an answer.
+    #[must_use]
+    pub fn request_timeout(&self) -> std::time::Duration {
+        self.shared().options.request_timeout
+    }
+
+    /// Turns what an awaited [`Store::submit`] gave into the outcome: where no answer will come,
+    /// the reason.
+    ///
+    /// # Errors
+    /// As etcd answers; why no answer comes.
+    pub fn settle(&self, awaited: Option<Outcome>) -> Outcome {
+        self.shared().settle(awaited)
+    }
+
     /// Makes a request and waits for its answer.
     pub(super) fn done(&self, caller: &Caller, body: Body<'_>) -> Result<Answer, Error> {
         let pending = self.shared().submit(caller, body)?;

@@ -1,0 +1,217 @@
+//! One call from its start to its end: what goes in and out of it, and how it ends.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::http::{HeaderMap, Response};
+use bytes::{Buf, Bytes};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::Shared;
+
+/// Bytes before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// A call; a clone is the same one.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    _shared: Arc<Shared>,
+}
+
+impl Call {
+    pub(super) fn begin(shared: &Arc<Shared>, _path: &str, _headers: &HeaderMap) -> Self {
+        Self { _shared: Arc::clone(shared) }
+    }
+
+    fn received(&self, _messages: u64, _bytes: usize) {}
+
+    fn sent(&self, _messages: u64, _bytes: usize) {}
+
+    fn ended(&self, _code: Code) {}
+
+    /// Watches over the answer until it is given, and no longer than to the deadline.
+    pub(super) fn answer(
+        self,
+        response: Response<Body>,
+        deadline: Option<Instant>,
+    ) -> Response<Body> {
+        let mut has_ended = false;
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            self.ended(status.code());
+            has_ended = true;
+        }
+        let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
+        let counter = Messages::default();
+        response.map(|inner| Body::new(Sent { inner, call: self, counter, deadline, has_ended }))
+    }
+}
+
+/// Counts messages in a stream of bytes that is cut anywhere.
+#[derive(Debug, Default)]
+struct Messages {
+    prefix: [u8; PREFIX],
+    /// Bytes of the prefix that are there.
+    filled: usize,
+    /// Bytes of the message that are still to come.
+    left: usize,
+}
+
+impl Messages {
+    /// Takes more bytes; returns how many messages begin in them.
+    fn take(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut begun = 0_u64;
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let part = self.left.min(bytes.len());
+                self.left = self.left.saturating_sub(part);
+                bytes = bytes.get(part..).unwrap_or_default();
+                continue;
+            }
+            if let Some(slot) = self.prefix.get_mut(self.filled) {
+                *slot = *first;
+            }
+            self.filled = self.filled.saturating_add(1);
+            bytes = rest;
+            if self.filled == PREFIX {
+                let [_, a, b, c, d] = self.prefix;
+                self.left = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+                self.filled = 0;
+                begun = begun.saturating_add(1);
+            }
+        }
+        begun
+    }
+}
+
+/// What comes in.
+#[derive(Debug)]
+pub(super) struct Received {
+    inner: Incoming,
+    call: Call,
+    counter: Messages,
+}
+
+impl Received {
+    pub(super) fn new(inner: Incoming, call: Call) -> Self {
+        Self { inner, call, counter: Messages::default() }
+    }
+}
+
+impl http_body::Body for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            let messages = self.counter.take(data);
+            self.call.received(messages, data.len());
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// What goes out.
+#[derive(Debug)]
+struct Sent {
+    inner: Body,
+    call: Call,
+    counter: Messages,
+    deadline: Option<Pin<Box<Sleep>>>,
+    has_ended: bool,
+}
+
+impl Sent {
+    fn end(&mut self, code: Code) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.call.ended(code);
+        }
+    }
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let is_over = !self.has_ended
+            && self.deadline.as_mut().is_some_and(|it| it.as_mut().poll(context).is_ready());
+        if is_over {
+            self.end(Code::DeadlineExceeded);
+            let status = Status::deadline_exceeded("context deadline exceeded");
+            let mut trailers = HeaderMap::new();
+            // The text is plain ASCII.
+            let _ = status.add_header(&mut trailers);
+            self.inner = Body::empty();
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            if let Some(data) = frame.data_ref() {
+                let messages = self.counter.take(data.chunk());
+                self.call.sent(messages, data.len());
+            } else if let Some(trailers) = frame.trailers_ref() {
+                let status = Status::from_header_map(trailers);
+                self.end(status.map_or(Code::Ok, |status| status.code()));
+            }
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        // Nobody takes the rest: the client cancelled it, or is gone.
+        self.end(Code::Cancelled);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_counted_wherever_the_bytes_are_cut() {
+        let mut bytes = Vec::new();
+        for length in [0_u32, 3, 300, 1] {
+            bytes.push(0);
+            bytes.extend(length.to_be_bytes());
+            bytes.extend(std::iter::repeat_n(7, length as usize));
+        }
+        for size in 1..bytes.len() {
+            let mut counter = Messages::default();
+            let count: u64 = bytes.chunks(size).map(|part| counter.take(part)).sum();
+            assert_eq!(count, 4, "in parts of {size}");
+        }
+    }
+}

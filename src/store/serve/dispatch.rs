@@ -1,0 +1,161 @@
+//! From a request to the service that it is for.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{Request, Response, Version};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use super::call::{Call, Received};
+use super::{Role, Shared, http};
+use crate::store::wire::etcdserverpb::kv_server::KvServer;
+use crate::store::wire::etcdserverpb::watch_server::WatchServer;
+
+/// What gRPC itself takes on top of the largest request.
+const OVERHEAD_BYTES: usize = 512 << 10;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peer {
+    /// Common name of the client's certificate, where one was verified.
+    pub(super) common_name: Option<String>,
+}
+
+/// Answers a request of any kind.
+pub(super) async fn dispatch(
+    shared: Arc<Shared>,
+    role: Role,
+    peer: Arc<Peer>,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let is_grpc = request.version() == Version::HTTP_2
+        && request
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    match (is_grpc, role) {
+        (true, Role::Client | Role::Grpc) => {
+            request.extensions_mut().insert(peer);
+            Ok(grpc(shared, request).await)
+        }
+        _ => Ok(http::answer(&shared, role, request).await),
+    }
+}
+
+/// Makes a call, within the time that its client gives it.
+async fn grpc(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+    let limit = request.headers().get("grpc-timeout").and_then(|value| timeout(value.as_bytes()));
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let path = request.uri().path().to_owned();
+    let call = Call::begin(&shared, &path, request.headers());
+    let request = request.map(|body| Received::new(body, call.clone()));
+    let response = match deadline {
+        None => service(&shared, &path, request).await,
+        Some(deadline) => tokio::time::timeout_at(deadline, service(&shared, &path, request))
+            .await
+            .unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded"))),
+    };
+    call.answer(response, deadline)
+}
+
+/// Returns an answer that is an error.
+pub(super) fn refuse(status: &Status) -> Response<Body> {
+    status.clone().into_http()
+}
+
+async fn service(shared: &Arc<Shared>, path: &str, request: Request<Received>) -> Response<Body> {
+    let bytes_max = shared.options.request_bytes_max.saturating_add(OVERHEAD_BYTES);
+    let (service, method) = path.trim_start_matches('/').rsplit_once('/').unwrap_or((path, ""));
+    macro_rules! to {
+        ($server:ty) => {{
+            let server = <$server>::from_arc(Arc::clone(shared));
+            let server = server
+                .max_decoding_message_size(bytes_max)
+                .accept_compressed(CompressionEncoding::Gzip);
+            call(server, request).await
+        }};
+    }
+    let mut response = match service {
+        <KvServer<Shared> as NamedService>::NAME => to!(KvServer<Shared>),
+        <WatchServer<Shared> as NamedService>::NAME => to!(WatchServer<Shared>),
+        _ => refuse(&Status::unimplemented(format!("unknown service {service}"))),
+    };
+    reword(response.headers_mut(), service, method, bytes_max);
+    response
+}
+
+async fn call<S>(mut server: S, request: Request<Received>) -> Response<Body>
+where
+    S: Service<Request<Received>, Response = Response<Body>, Error = Infallible>,
+{
+    match server.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// Says what the library says of itself as gRPC's Go library says it: clients look at it.
+fn reword(headers: &mut ::http::HeaderMap, service: &str, method: &str, bytes_max: usize) {
+    let Some(status) = Status::from_header_map(headers) else { return };
+    let new = match status.code() {
+        Code::Unimplemented if status.message().is_empty() => {
+            Status::unimplemented(format!("unknown method {method} for service {service}"))
+        }
+        Code::OutOfRange => match too_large(status.message()) {
+            Some(bytes) => Status::resource_exhausted(format!(
+                "grpc: received message larger than max ({bytes} vs. {bytes_max})"
+            )),
+            None => return,
+        },
+        _ => return,
+    };
+    // The texts are plain ASCII.
+    let _ = new.add_header(headers);
+}
+
+/// Reads how large a message was from the library's text.
+fn too_large(text: &str) -> Option<usize> {
+    let rest = text.split_once("decoded message length too large: found ")?.1;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Reads the time that a client gives a call: up to eight digits and a unit.
+fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 {
+        return None;
+    }
+    let count: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(count.saturating_mul(3600)),
+        b'M' => Duration::from_secs(count.saturating_mul(60)),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_time_is_read() {
+        assert_eq!(timeout(b"5S"), Some(Duration::from_secs(5)));
+        assert_eq!(timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(timeout(b"250m"), Some(Duration::from_millis(250)));
+        for bad in [&b""[..], b"S", b"5", b"123456789S", b"-1S", b"5x", b"\xff5S"] {
+            assert_eq!(timeout(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The store's server: etcd's v3 API, its HTTP endpoints and its gateway, over one [`Store`].
+//!
+//! ```text
+//! listen     sockets, TLS, limits; one task a connection
+//! dispatch   a request to its service; deadlines, counts, texts of gRPC's own errors
+//! kv watch lease maintenance cluster auth health     one service a file
+//! convert    the store's answers to messages, and back
+//! http       /health /readyz /metrics ..., and the JSON gateway
+//! ```
+//!
+//! 1. A handler never blocks a thread of the runtime for long: what takes long, or waits for a
+//!    disk other than by a future, runs on a thread of its own.
+//! 2. What a client sends or does not take costs bounded memory: messages have a limit, streams are
+//!    polled only while their client takes what they give, and handshakes have a time.
+//! 3. Codes and texts are etcd's, byte for byte; clients match on them.
+//! 4. When the server stops, streams end with `Unavailable`, calls are finished, then connections
+//!    are closed. The store stays open: whoever opened it closes it.
+//!
+//! Source: etcd `embed/{etcd,serve}.go`, `etcdserver/api/v3rpc`, 3.6.16 and 3.7.3.
+
+mod call;
+mod convert;
+mod dispatch;
+mod http;
+mod kv;
+mod listen;
+mod status;
+mod watch;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch as signal;
+
+use super::Store;
+use super::setters::setters;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A TCP address; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// A Unix socket; a file that is left there is replaced.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What is served at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// gRPC, HTTP endpoints and gateway.
+    Client,
+    /// gRPC alone: HTTP has an address of its own.
+    Grpc,
+    /// HTTP endpoints and gateway alone.
+    Http,
+    /// `/metrics`, `/health`, `/livez` and `/readyz` alone.
+    Metrics,
+    /// What peers ask by HTTP: `/version` and `/members`.
+    Peer,
+}
+
+/// A socket to listen on.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// Where.
+    pub address: Address,
+    /// What is served there.
+    pub role: Role,
+}
+
+/// How to serve; the defaults are etcd's.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// Sockets.
+    pub listeners: Vec<Listener>,
+    /// Largest request of a client in bytes, without gRPC's own; as the store's.
+    pub request_bytes_max: usize,
+    /// Most calls at once on one connection.
+    pub streams_max: u32,
+    /// Most connections at once; more wait in the system's queue.
+    pub connections_max: usize,
+    /// Time after which a quiet client is asked whether it is there.
+    pub keepalive_interval: Duration,
+    /// Time within which it has to answer.
+    pub keepalive_timeout: Duration,
+    /// Whether the JSON gateway is served.
+    pub gateway: bool,
+}
+
+setters! { Options:
+    listeners: Vec<Listener>,
+    request_bytes_max: usize,
+    streams_max: u32,
+    connections_max: usize,
+    keepalive_interval: Duration,
+    keepalive_timeout: Duration,
+    gateway: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listeners: Vec::new(),
+            request_bytes_max: 3 << 19,
+            streams_max: u32::MAX,
+            connections_max: 65_536,
+            keepalive_interval: Duration::from_secs(7200),
+            keepalive_timeout: Duration::from_secs(20),
+            gateway: true,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A socket cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Listen {
+        /// Which.
+        address: Address,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system gives no threads.
+    #[error("start the server's threads: {0}")]
+    Threads(#[source] std::io::Error),
+}
+
+/// What all connections and calls of a server share.
+#[derive(Debug)]
+struct Shared {
+    store: Store,
+    options: Options,
+    /// Becomes true when the server is to stop.
+    closing: signal::Receiver<bool>,
+}
+
+impl Shared {
+    /// Is ready when the server is to stop.
+    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closing = self.closing.clone();
+        async move {
+            // Where the signal is gone, so is the server.
+            let _ = closing.wait_for(|closing| *closing).await;
+        }
+    }
+}
+
+/// A server that runs. Dropped, it stops at once.
+#[derive(Debug)]
+pub struct Server {
+    runtime: Option<Runtime>,
+    closing: signal::Sender<bool>,
+    /// Where it listens, in the order of the options.
+    addresses: Vec<Address>,
+    connections: listen::Connections,
+}
+
+impl Server {
+    /// Listens on every socket of the options, and serves a store from then on, on threads of its
+    /// own.
+    ///
+    /// # Errors
+    /// A socket cannot be had; none is listened on then.
+    pub fn start(store: Store, options: Options) -> Result<Self, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name("serve")
+            .enable_all()
+            .build()
+            .map_err(StartError::Threads)?;
+        let (closing, is_closing) = signal::channel(false);
+        let shared = Arc::new(Shared { store, options, closing: is_closing });
+        let connections = listen::Connections::default();
+        let addresses = {
+            let _entered = runtime.enter();
+            listen::start(&shared, &connections)?
+        };
+        Ok(Self { runtime: Some(runtime), closing, addresses, connections })
+    }
+
+    /// Returns where it listens, in the order of the options' listeners; ports that the system
+    /// chose are told.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Stops: takes no more connections, ends streams, lets calls finish for as long as `limit`,
+    /// and closes what is left. Must not be called on a thread of an asynchronous runtime.
+    pub fn stop(mut self, limit: Duration) {
+        self.closing.send_replace(true);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.block_on(self.connections.ended(limit));
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
