@@ -174,6 +174,7 @@ enum Command {
     #[cfg(feature = "live")]
     Consistency(cluster::ConsistencyArgs),
     /// Show the whole story in a temporary directory, with nothing else installed
+    #[cfg(all(feature = "live", feature = "serve"))]
     Demo,
     /// Print the version
     Version,
@@ -250,6 +251,7 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Wait(args) => cluster::run_wait(global, &args),
         #[cfg(feature = "live")]
         Command::Consistency(args) => cluster::run_consistency(global, &args),
+        #[cfg(all(feature = "live", feature = "serve"))]
         Command::Demo => extras::demo(global),
         Command::Version => extras::version(global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),
