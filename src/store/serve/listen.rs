@@ -122,8 +122,7 @@ async fn accept(
     connections: Connections,
     room: Arc<Semaphore>,
 ) {
-    let closed = shared.closed();
-    tokio::pin!(closed);
+    let mut closed = shared.closed();
     loop {
         let accepted = async {
             // The semaphore is never closed.

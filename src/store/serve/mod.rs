@@ -18,23 +18,30 @@
 //!
 //! Source: etcd `embed/{etcd,serve}.go`, `etcdserver/api/v3rpc`, 3.6.16 and 3.7.3.
 
+mod auth;
 mod call;
+mod cluster;
 mod convert;
 mod dispatch;
+mod health;
 mod http;
 mod kv;
+mod lease;
 mod listen;
+mod maintenance;
+mod parts;
 mod status;
 mod watch;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch as signal;
+use tokio::sync::{Semaphore, watch as signal};
 
 use super::Store;
 use super::setters::setters;
@@ -149,16 +156,21 @@ struct Shared {
     options: Options,
     /// Becomes true when the server is to stop.
     closing: signal::Receiver<bool>,
+    /// Turns of those that hash or compare a password, which keeps a processor busy for long.
+    hashing: Arc<Semaphore>,
 }
+
+/// Is ready when the server is to stop.
+type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Shared {
     /// Is ready when the server is to stop.
-    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+    fn closed(&self) -> Closed {
         let mut closing = self.closing.clone();
-        async move {
+        Box::pin(async move {
             // Where the signal is gone, so is the server.
             let _ = closing.wait_for(|closing| *closing).await;
-        }
+        })
     }
 }
 
@@ -185,7 +197,9 @@ impl Server {
             .build()
             .map_err(StartError::Threads)?;
         let (closing, is_closing) = signal::channel(false);
-        let shared = Arc::new(Shared { store, options, closing: is_closing });
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let hashing = Arc::new(Semaphore::new(processors));
+        let shared = Arc::new(Shared { store, options, closing: is_closing, hashing });
         let connections = listen::Connections::default();
         let addresses = {
             let _entered = runtime.enter();
