@@ -27,7 +27,7 @@
 //! leases as the API shows them, `auto_compact` when old revisions are to be forgotten.
 //!
 //! For users: [`Store`] and what it takes and answers ([`engine`], [`answer`], [`guard`], [`kv`],
-//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`]), and the requests of
+//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`], [`lines`]), and the requests of
 //! [`crate::etcd::request`]. The rest may change at any time.
 //!
 //! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
@@ -55,6 +55,7 @@ pub mod index;
 pub mod kv;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
 pub(crate) mod lease;
+pub mod lines;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
 pub(crate) mod log;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]

@@ -31,6 +31,7 @@ mod listen;
 mod maintenance;
 mod parts;
 mod status;
+pub mod tls;
 mod watch;
 
 use std::fmt;
