@@ -14,19 +14,21 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::call::{Call, Received};
+use super::call::{Call, Received, Source};
 use super::{Role, Shared, http};
 use crate::store::wire::etcdserverpb::kv_server::KvServer;
 use crate::store::wire::etcdserverpb::watch_server::WatchServer;
 
 /// What gRPC itself takes on top of the largest request.
-const OVERHEAD_BYTES: usize = 512 << 10;
+pub(super) const OVERHEAD_BYTES: usize = 512 << 10;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peer {
     /// Common name of the client's certificate, where one was verified.
     pub(super) common_name: Option<String>,
+    /// Whether the connection is over TLS.
+    pub(super) is_tls: bool,
 }
 
 /// Answers a request of any kind.
@@ -44,22 +46,22 @@ pub(super) async fn dispatch(
     match (is_grpc, role) {
         (true, Role::Client | Role::Grpc) => {
             request.extensions_mut().insert(peer);
-            Ok(grpc(shared, request).await)
+            Ok(grpc(&shared, request.map(Source::Client)).await)
         }
-        _ => Ok(http::answer(&shared, role, request).await),
+        _ => Ok(http::answer(&shared, role, &peer, request).await),
     }
 }
 
 /// Makes a call, within the time that its client gives it.
-async fn grpc(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Response<Body> {
     let limit = request.headers().get("grpc-timeout").and_then(|value| timeout(value.as_bytes()));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let path = request.uri().path().to_owned();
-    let call = Call::begin(&shared, &path, request.headers());
+    let call = Call::begin(shared, &path, request.headers());
     let request = request.map(|body| Received::new(body, call.clone()));
     let response = match deadline {
-        None => service(&shared, &path, request).await,
-        Some(deadline) => tokio::time::timeout_at(deadline, service(&shared, &path, request))
+        None => service(shared, &path, request).await,
+        Some(deadline) => tokio::time::timeout_at(deadline, service(shared, &path, request))
             .await
             .unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded"))),
     };
@@ -128,7 +130,7 @@ fn too_large(text: &str) -> Option<usize> {
 }
 
 /// Reads the time that a client gives a call: up to eight digits and a unit.
-fn timeout(value: &[u8]) -> Option<Duration> {
+pub(super) fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
         return None;
