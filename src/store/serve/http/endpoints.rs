@@ -1,11 +1,14 @@
 //! What the member says of itself.
 
+use std::sync::Arc;
+
 use ::http::{HeaderName, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tonic::body::Body;
 
 use super::super::Shared;
+use super::super::metrics::CONTENT_TYPE;
 use super::{elsewhere, error, of_kind, only, set};
 use crate::etcd::members::Member;
 
@@ -24,6 +27,15 @@ pub(super) async fn version(shared: &Shared, method: &Method) -> Response<Body> 
     let server = shared.store.compat().version();
     let versions = json!({ "etcdserver": server, "etcdcluster": cluster, "storage": storage });
     super::json(StatusCode::OK, versions.to_string())
+}
+
+/// Tells all figures.
+pub(super) async fn metrics(shared: &Shared) -> Response<Body> {
+    let metrics = Arc::clone(&shared.metrics);
+    match shared.aside(move |store| Ok(metrics.render(store))).await {
+        Ok(text) => of_kind(StatusCode::OK, CONTENT_TYPE, text),
+        Err(status) => error(StatusCode::INTERNAL_SERVER_ERROR, status.message()),
+    }
 }
 
 /// Tells what etcd publishes for debugging, as far as it is there.

@@ -411,8 +411,7 @@ impl http_body::Body for Told {
 
 /// Answers with an error.
 fn refused(status: &Status) -> Response<Body> {
-    let mut response =
-        super::json(http_status(status.code()), error_object(status, Style::Plain));
+    let mut response = super::json(http_status(status.code()), error_object(status, Style::Plain));
     if status.code() == Code::Unauthenticated {
         set(&mut response, header::WWW_AUTHENTICATE, status.message());
     }

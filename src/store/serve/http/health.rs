@@ -29,12 +29,12 @@ pub(super) fn answer(shared: &Shared, method: &Method, uri: &Uri) -> Option<Resp
         Some((first, rest)) => (first, Some(rest)),
         None => (uri.path().get(1..)?, None),
     };
-    let checks = match first {
+    let (kind, checks) = match first {
         "health" if rest.is_none() => {
             return Some(only(method, &Method::GET).unwrap_or_else(|| health(shared, uri)));
         }
-        "livez" => LIVE,
-        "readyz" => READY,
+        "livez" => ("livez", LIVE),
+        "readyz" => ("readyz", READY),
         _ => return None,
     };
     let pairs = query(uri);
@@ -48,7 +48,9 @@ pub(super) fn answer(shared: &Shared, method: &Method, uri: &Uri) -> Option<Resp
     }
     let (mut told, mut is_well) = (String::new(), true);
     for (name, check) in wanted {
-        told.push_str(&match check(shared) {
+        let checked = check(shared);
+        shared.metrics.check(kind, name, checked.is_ok());
+        told.push_str(&match checked {
             Ok(()) => format!("[+]{name} ok\n"),
             Err(why) => {
                 is_well = false;
@@ -83,6 +85,7 @@ fn health(shared: &Shared, uri: &Uri) -> Response<Body> {
         json.push('}');
         json
     };
+    shared.metrics.health(reason.is_none());
     match reason {
         None => text(StatusCode::OK, json("true", "")),
         Some(reason) => error(StatusCode::SERVICE_UNAVAILABLE, &json("false", &reason)),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! access     which hosts and origins may ask
-//! endpoints  /version, /debug/vars, /members
+//! endpoints  /version, /metrics, /debug/vars, /members
 //! health     /health, /livez, /readyz
 //! gateway    /v3/...: calls as JSON
 //! json       messages as JSON, and back
@@ -53,9 +53,14 @@ pub(super) async fn answer(
             allowed.mark(&mut response);
             response
         }
-        Role::Metrics => probes(shared, &request).unwrap_or_else(|| elsewhere(&request, &[])),
+        Role::Metrics => match probes(shared, &request).await {
+            Some(response) => response,
+            None => elsewhere(&request, &[]),
+        },
         Role::Peer => endpoints::peer(shared, &request).await,
-        Role::Grpc => error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid gRPC request content-type"),
+        Role::Grpc => {
+            error(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid gRPC request content-type")
+        }
     }
 }
 
@@ -64,7 +69,7 @@ async fn client(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     match path {
         "/version" => endpoints::version(shared, request.method()).await,
         "/debug/vars" => endpoints::vars(shared, request.method()).await,
-        _ => match probes(shared, &request) {
+        _ => match probes(shared, &request).await {
             Some(response) => response,
             None if !shared.options.gateway => elsewhere(&request, &[]),
             None if path.starts_with("/v3/") && path == clean(path) => {
@@ -76,7 +81,10 @@ async fn client(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
 }
 
 /// What monitoring asks for.
-fn probes(shared: &Shared, request: &Request<Incoming>) -> Option<Response<Body>> {
+async fn probes(shared: &Shared, request: &Request<Incoming>) -> Option<Response<Body>> {
+    if request.uri().path() == "/metrics" {
+        return Some(endpoints::metrics(shared).await);
+    }
     health::answer(shared, request.method(), request.uri())
 }
 

@@ -261,8 +261,7 @@ impl<'a> Reader<'a> {
             Kind::Enum(_) => "enum",
             Kind::Message(_) => "message",
         };
-        let what =
-            format!("invalid value for {kind} field {}: {}", field.json_name, token.raw());
+        let what = format!("invalid value for {kind} field {}: {}", field.json_name, token.raw());
         Err(Fault::at(token.at, what))
     }
 }
@@ -332,9 +331,8 @@ fn string(json: &[u8], at: usize) -> Result<(usize, Cow<'_, str>), Fault> {
         return Ok((length(after), String::from_utf8_lossy(first)));
     }
     let mut text = String::from_utf8_lossy(first).into_owned();
-    let escape = |code: &[u8]| {
-        Fault::syntax(at, format!("invalid escape code {} in string", quote(code)))
-    };
+    let escape =
+        |code: &[u8]| Fault::syntax(at, format!("invalid escape code {} in string", quote(code)));
     loop {
         match rest {
             [b'"', after @ ..] => return Ok((length(after), Cow::Owned(text))),
@@ -391,8 +389,8 @@ fn unit(code: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::super::{Style, Values, write};
     use super::*;

@@ -116,13 +116,7 @@ fn elements(
     }
 }
 
-fn one(
-    out: &mut String,
-    kind: Kind,
-    value: &Value<'_>,
-    style: Style,
-    depth: usize,
-) -> Option<()> {
+fn one(out: &mut String, kind: Kind, value: &Value<'_>, style: Style, depth: usize) -> Option<()> {
     match (kind, value) {
         (Kind::Bool, Value::Number(number)) => put(out, *number != 0),
         (Kind::Int64, Value::Number(number)) => in_quotes(out, number.cast_signed()),
