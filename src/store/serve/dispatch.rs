@@ -14,7 +14,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::call::{Call, Received};
+use super::call::{Call, Received, Source};
 use super::tls::Peer;
 use super::{Options, Role, Shared, http};
 use crate::store::wire::etcdserverpb::auth_server::AuthServer;
@@ -26,7 +26,7 @@ use crate::store::wire::etcdserverpb::watch_server::WatchServer;
 use crate::store::wire::grpc_health_v1::health_server::HealthServer;
 
 /// What gRPC itself takes on top of the largest request.
-const OVERHEAD_BYTES: usize = 512 << 10;
+pub(super) const OVERHEAD_BYTES: usize = 512 << 10;
 
 /// Answers a request of any kind.
 pub(super) async fn dispatch(
@@ -43,22 +43,22 @@ pub(super) async fn dispatch(
     match (is_grpc, role) {
         (true, Role::Client | Role::Grpc) => {
             request.extensions_mut().insert(peer);
-            Ok(grpc(shared, request).await)
+            Ok(grpc(&shared, request.map(Source::Client)).await)
         }
-        _ => Ok(http::answer(&shared, role, request).await),
+        _ => Ok(http::answer(&shared, role, &peer, request).await),
     }
 }
 
 /// Makes a call, within the time that its client gives it.
-async fn grpc(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Response<Body> {
     let limit = request.headers().get("grpc-timeout").and_then(|value| timeout(value.as_bytes()));
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let path = request.uri().path().to_owned();
-    let call = Call::begin(&shared, &path, request.headers());
+    let call = Call::begin(shared, &path, request.headers());
     let request = request.map(|body| Received::new(body, call.clone()));
     let response = match deadline {
-        None => service(&shared, &path, request).await,
-        Some(deadline) => tokio::time::timeout_at(deadline, service(&shared, &path, request))
+        None => service(shared, &path, request).await,
+        Some(deadline) => tokio::time::timeout_at(deadline, service(shared, &path, request))
             .await
             .unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded"))),
     };
@@ -158,7 +158,7 @@ fn too_large(text: &str) -> Option<usize> {
 }
 
 /// Reads the time that a client gives a call: up to eight digits and a unit.
-fn timeout(value: &[u8]) -> Option<Duration> {
+pub(super) fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
         return None;

@@ -225,7 +225,8 @@ where
 {
     let options = &shared.options;
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    // Names of headers as Go writes them: there is who compares them letter by letter.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).title_case_headers(true);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -115,6 +115,11 @@ pub struct Options {
     pub keepalive_timeout: Duration,
     /// Whether the JSON gateway is served.
     pub gateway: bool,
+    /// Origins whose pages may ask by HTTP; none or `*` stands for all.
+    pub cors: Vec<String>,
+    /// Names of this host by which it may be asked by HTTP without TLS; none or `*` stands for
+    /// all.
+    pub host_whitelist: Vec<String>,
     /// Whether metrics have histograms of the times of calls: `--metrics extensive`.
     pub extensive_metrics: bool,
     /// Feature gates as the metrics tell them.
@@ -131,6 +136,8 @@ setters! { Options:
     keepalive_interval: Duration,
     keepalive_timeout: Duration,
     gateway: bool,
+    cors: Vec<String>,
+    host_whitelist: Vec<String>,
     extensive_metrics: bool,
     features: Vec<Feature>,
     log: Log,
@@ -146,6 +153,8 @@ impl Default for Options {
             keepalive_interval: Duration::from_secs(7200),
             keepalive_timeout: Duration::from_secs(20),
             gateway: true,
+            cors: vec!["*".into()],
+            host_whitelist: vec!["*".into()],
             extensive_metrics: false,
             features: Vec::new(),
             log: Log::silent(),

@@ -77,6 +77,8 @@ struct State {
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
+    /// Whether the connection is over TLS.
+    pub is_tls: bool,
     /// The common name in the certificate that the client showed and that was believed; empty where
     /// it says none. `None` without [`Settings::client_cert_auth`].
     pub common_name: Option<String>,
@@ -196,7 +198,8 @@ impl Tls {
         // A certificate says who asks only where every client must show one, as in etcd.
         let leaf = leaf.filter(|_| self.0.settings.client_cert_auth);
         let facts = leaf.and_then(|der| Facts::read(der));
-        let peer = Peer { common_name: facts.map(|facts| facts.common_name), protocol };
+        let peer =
+            Peer { is_tls: true, common_name: facts.map(|facts| facts.common_name), protocol };
         Ok((stream, peer))
     }
 }
