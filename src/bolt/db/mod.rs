@@ -301,7 +301,24 @@ impl Db {
     /// either state when it is opened again. A disk that is full before anything is written is no
     /// such failure.
     pub fn commit(&self, batch: Batch) -> Result<Sizes, Error> {
-        self.handle.commit(batch)
+        self.handle.commit(batch, true)
+    }
+
+    /// Makes the changes of a batch, of which nothing is durable before [`Db::sync`]: until then a
+    /// loss of power may leave the file damaged. For a file that has not got its name yet.
+    ///
+    /// # Errors
+    /// See [`Db::commit`].
+    pub fn commit_unsynced(&self, batch: Batch) -> Result<Sizes, Error> {
+        self.handle.commit(batch, false)
+    }
+
+    /// Makes everything that was committed durable.
+    ///
+    /// # Errors
+    /// The disk fails, or failed before; nothing can be written any more.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.handle.sync()
     }
 
     /// Returns how large the database is now.
