@@ -1,6 +1,7 @@
 //! Hash and HashKV of what a running store holds.
 
 use super::aside::aside;
+use super::pace::Pace;
 use super::{Shared, Store, backend};
 use crate::etcd::hash::HashKv;
 use crate::store::answer::Answer;
@@ -22,7 +23,10 @@ pub(super) fn before_compaction(shared: &Shared) {
     }
     let plan = shared.core.write(Mvcc::take_compaction_hash);
     if let Ok(Some(plan)) = plan
-        && let Ok(Ok(hash)) = aside("hash", || plan.fetch())
+        && let Ok(Ok(hash)) = aside("hash", || {
+            let pace = Pace::new(shared);
+            plan.fetch(&mut || pace.yield_to_writers())
+        })
     {
         let _ = shared.core.write(|mvcc| mvcc.keep_hash(hash));
     }

@@ -30,6 +30,7 @@ mod health;
 mod leases;
 mod logging;
 mod options;
+mod pace;
 mod queue;
 mod snapshot;
 mod start;
@@ -117,6 +118,7 @@ pub(super) struct Shared {
     backend: backend::Backend,
     compaction: compaction::Compaction,
     defragmenting: Mutex<()>,
+    writers: pace::Writers,
     health: health::Health,
     alarm: timer::Alarm,
     next_id: AtomicU64,

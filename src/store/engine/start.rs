@@ -74,6 +74,7 @@ pub(super) fn start(
         backend: Backend::new(db, &options, saved),
         compaction: compaction::Compaction::default(),
         defragmenting: Mutex::new(()),
+        writers: super::pace::Writers::default(),
         health: super::health::Health::default(),
         alarm: timer::Alarm::default(),
         next_id: AtomicU64::new(first_id(member.0, options.clock.unix_ms())),
