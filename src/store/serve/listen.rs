@@ -145,7 +145,7 @@ async fn accept(
             continue;
         };
         let one = connections.one_more();
-        let (shared, role) = (Arc::clone(&shared), listener.role);
+        let (shared, listener) = (Arc::clone(&shared), listener.clone());
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
@@ -155,9 +155,10 @@ async fn accept(
             if !ready {
                 return;
             }
+            let remote = stream.remote();
             match stream {
-                Stream::Tcp(stream) => connection(shared, role, Peer::default(), stream).await,
-                Stream::Unix(stream) => connection(shared, role, Peer::default(), stream).await,
+                Stream::Tcp(stream) => secured(shared, listener, &remote, stream).await,
+                Stream::Unix(stream) => secured(shared, listener, &remote, stream).await,
             }
         });
     }
@@ -169,6 +170,15 @@ enum Stream {
 }
 
 impl Stream {
+    /// Returns who is at the other end, for the log.
+    fn remote(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map(|address| address.to_string()),
+            Self::Unix(_) => Ok("@".to_owned()),
+        }
+        .unwrap_or_default()
+    }
+
     /// Prepares a new connection, and waits until its peer says something; a peer that says nothing
     /// is not waited for for ever.
     async fn ready(&self) -> bool {
@@ -191,6 +201,27 @@ impl Stream {
 
 /// Time after which the system asks whether a quiet peer is there, and asks again.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Serves a connection behind TLS, where its listener speaks that.
+async fn secured<IO>(shared: Arc<Shared>, listener: Listener, remote: &str, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(tls) = &listener.tls else {
+        return connection(shared, listener.role, Peer::default(), io).await;
+    };
+    let accepted = tokio::select! {
+        accepted = tls.accept(io) => accepted,
+        () = shared.closed() => return,
+    };
+    match accepted {
+        Ok((io, peer)) => {
+            let peer = Peer { common_name: peer.common_name };
+            connection(shared, listener.role, peer, io).await;
+        }
+        Err(error) => tls.rejected(remote, &error),
+    }
+}
 
 async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Peer, io: IO)
 where

@@ -84,6 +84,8 @@ pub struct Listener {
     pub address: Address,
     /// What is served there.
     pub role: Role,
+    /// What speaks TLS there; plain text without.
+    pub tls: Option<tls::Tls>,
 }
 
 /// How to serve; the defaults are etcd's.
