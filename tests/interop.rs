@@ -75,6 +75,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_tls.rs"]
+mod serve_tls;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;

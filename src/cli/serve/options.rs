@@ -5,14 +5,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::Config;
-use super::config::Listen;
+use super::config::{Listen, TlsVersion};
 use super::url::Url;
 use crate::store::guard::Quota;
+use crate::store::lines::Log;
+use crate::store::serve::tls::{self, Auto, Side, Tls, TlsError};
 use crate::store::serve::{self, Address, Listener, Role};
 use crate::store::{Identity, Options};
 
 /// What etcd gives a request besides two elections.
 const REQUEST: Duration = Duration::from_secs(5);
+
+/// TLS of each kind of listener, where a URL wants it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Secured {
+    client: Option<Tls>,
+    peer: Option<Tls>,
+}
 
 impl Config {
     /// How long a request may take; a stop waits as long for what is under way.
@@ -65,15 +74,69 @@ impl Config {
         options
     }
 
+    /// Reads what TLS is spoken with, where a URL wants it; as etcd, makes certificates.
+    ///
+    /// # Errors
+    ///
+    /// What is not fit, in etcd's words where it has some.
+    pub(super) fn open_tls(&self, log: &Log) -> Result<Secured, TlsError> {
+        let mut secured = Secured::default();
+        for (url, role) in self.listen.urls() {
+            let (side, place) = match role {
+                Role::Peer => (Side::Peer, &mut secured.peer),
+                _ => (Side::Client, &mut secured.client),
+            };
+            if url.scheme.is_tls() && place.is_none() {
+                *place = Some(Tls::open(&self.tls_settings(side, log))?);
+            }
+        }
+        Ok(secured)
+    }
+
+    fn tls_settings(&self, side: Side, log: &Log) -> tls::Settings {
+        let (given, folder, urls) = match side {
+            Side::Client => {
+                let urls = self.listen.client.iter().chain(&self.listen.client_http);
+                (&self.client_tls, "client", urls.collect::<Vec<_>>())
+            }
+            Side::Peer => (&self.peer_tls, "peer", self.listen.peer.iter().collect()),
+        };
+        let auto = || Auto {
+            dir: self.member.data_dir.join("fixtures").join(folder),
+            hosts: urls.iter().map(|url| url.address()).collect(),
+            years: u32::try_from(given.auto_years).unwrap_or(u32::MAX),
+        };
+        let version = |version| match version {
+            TlsVersion::V1_2 => "TLS1.2".to_owned(),
+            TlsVersion::V1_3 => "TLS1.3".to_owned(),
+        };
+        tls::Settings {
+            side,
+            cert_file: given.cert_file.clone(),
+            key_file: given.key_file.clone(),
+            trusted_ca_file: given.trusted_ca_file.clone(),
+            client_cert_auth: given.wants_client_cert,
+            crl_file: given.crl_file.clone(),
+            allowed_names: given.allowed_names.clone(),
+            allowed_hostnames: given.allowed_hostnames.clone(),
+            cipher_suites: given.cipher_suites.clone(),
+            min_version: version(given.min),
+            max_version: given.max.map(version).unwrap_or_default(),
+            auto: (given.is_auto && given.is_empty()).then(auto),
+            log: log.clone(),
+            ..tls::Settings::default()
+        }
+    }
+
     /// Returns how it is served.
     ///
     /// # Errors
     ///
     /// A host that has no address.
-    pub(super) fn server_options(&self) -> io::Result<serve::Options> {
+    pub(super) fn server_options(&self, secured: &Secured) -> io::Result<serve::Options> {
         let limits = &self.limits;
         let mut options = serve::Options::default()
-            .listeners(self.listen.listeners()?)
+            .listeners(self.listen.listeners(secured)?)
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
             .gateway(self.http.has_gateway);
@@ -99,13 +162,17 @@ impl Listen {
         urls
     }
 
-    fn listeners(&self) -> io::Result<Vec<Listener>> {
+    fn listeners(&self, secured: &Secured) -> io::Result<Vec<Listener>> {
         let listener = |(url, role): (&Url, Role)| {
             let address = match url.socket_file() {
                 Some(path) => Address::Unix(path),
                 None => Address::Tcp(address_of(url)?),
             };
-            Ok(Listener { address, role, tls: None })
+            let tls = match role {
+                Role::Peer => &secured.peer,
+                _ => &secured.client,
+            };
+            Ok(Listener { address, role, tls: tls.clone().filter(|_| url.scheme.is_tls()) })
         };
         self.urls().into_iter().map(listener).collect()
     }

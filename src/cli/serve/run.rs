@@ -152,10 +152,10 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         log.info("Initialize and start etcd server", &[("data-dir", &dir)]);
         config.founding.check(&config.member.name, &resolve)?;
     }
-    refuse_tls(&config)?;
+    let secured = config.open_tls(log).map_err(|error| error.to_string())?;
     raise_open_files();
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
-    let options = config.server_options().map_err(|error| format!("listen: {error}"))?;
+    let options = config.server_options(&secured).map_err(|error| format!("listen: {error}"))?;
     let urls = config.listen.urls();
     for (listener, (url, _)) in options.listeners.iter().zip(&urls) {
         check_free(&listener.address).map_err(|error| cannot_listen(url, &error))?;
@@ -219,13 +219,6 @@ fn has_log(config: &Config) -> bool {
     names
         .map(|entry| entry.file_name())
         .any(|name| Path::new(&name).extension().is_some_and(|it| it == "wal"))
-}
-
-fn refuse_tls(config: &Config) -> Result<(), String> {
-    match config.listen.urls().into_iter().find(|(url, _)| url.scheme.is_tls()) {
-        Some((url, _)) => Err(format!("{url} cannot be served: TLS is not there")),
-        None => Ok(()),
-    }
 }
 
 /// Lets the program have as many files open as it may, as Go does: each connection is one.
