@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use super::config::{Config, TlsVersion};
+use super::flags::Effect;
 use super::{Asked, Refusal, Told, parse};
 use crate::store::Compat;
 use crate::store::auto_compact::Retention;
@@ -487,5 +488,26 @@ fn the_help_names_every_flag() {
     let help = super::help::text();
     for flag in super::flags::GROUPS.iter().flat_map(|group| group.flags) {
         assert!(help.contains(&format!("  --{} '", flag.name)), "{}", flag.name);
+    }
+}
+
+#[test]
+fn the_document_says_what_comes_of_every_flag() {
+    let document = include_str!("../../../docs/SERVE.md");
+    for flag in super::flags::GROUPS.iter().flat_map(|group| group.flags) {
+        let (heading, why) = match flag.effect {
+            Effect::Acts => ("### Acted on", flag.about.to_owned()),
+            Effect::None => ("### Taken, without effect", flag.about.to_owned()),
+            Effect::Warns(why) => ("### Taken, without effect", why.to_owned()),
+            Effect::Refused(why) => ("### Refused, but for their default", why.to_owned()),
+            Effect::Was(now) => ("### Old names", format!("`--{now}`")),
+            Effect::WasGate(gate) => ("### Old names", format!("`--feature-gates={gate}`")),
+        };
+        let (_, section) = document.split_once(heading).expect(heading);
+        let section = section.split("\n##").next().unwrap_or(section);
+        let row = format!("| `--{}` |", flag.name);
+        let row = section.lines().find(|line| line.starts_with(&row));
+        let row = row.unwrap_or_else(|| panic!("no row of --{} in {heading}", flag.name));
+        assert!(row.replace("\\|", "|").contains(&why), "{row}: {why}");
     }
 }
