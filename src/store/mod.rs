@@ -27,7 +27,8 @@
 //! leases as the API shows them, `auto_compact` when old revisions are to be forgotten.
 //!
 //! For users: [`Store`] and what it takes and answers ([`engine`], [`answer`], [`guard`], [`kv`],
-//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`], [`lines`]), and the requests of
+//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`], [`figures`], [`lines`]), and the
+//! requests of
 //! [`crate::etcd::request`]. The rest may change at any time.
 //!
 //! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
@@ -49,6 +50,7 @@ pub(crate) mod crash;
 pub(crate) mod directory;
 pub mod engine;
 pub mod error;
+pub mod figures;
 pub mod guard;
 #[doc(hidden)]
 pub mod index;
@@ -75,5 +77,6 @@ pub use answer::Answer;
 pub use directory::AuthStatus;
 pub use engine::{Options, Store};
 pub use error::{Code, Error};
+pub use figures::Figures;
 pub use kv::{Commit, Event, Kv};
 pub use open::{Compat, Identity, OpenError};

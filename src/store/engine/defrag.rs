@@ -50,7 +50,8 @@ impl Store {
         let path = shared.snap_dir.join("db");
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
         let copying = Copying { shared, copy };
-        defragment(shared, &path, &copying.copy)
+        let figures = shared.figures.defragmenting();
+        defragment(shared, &path, &copying.copy).inspect(|()| figures.done())
     }
 }
 

@@ -25,6 +25,7 @@ mod calls;
 mod cluster;
 mod compaction;
 mod defrag;
+mod figures;
 mod hashing;
 mod health;
 mod leases;
@@ -57,6 +58,7 @@ pub use submission::Submission;
 pub use watching::Watch;
 
 use super::error::Error;
+use super::figures::live::Live;
 use super::guard::{self, Caller, Tokens, Wish};
 use super::lease::Lessor;
 use super::mvcc::Mvcc;
@@ -128,6 +130,7 @@ pub(super) struct Shared {
     /// One is wanted soon, however few entries there are since the last.
     wants_snapshot: AtomicBool,
     notes: Vec<String>,
+    figures: Arc<Live>,
 }
 
 /// Ends the store when the last handle is gone.
@@ -391,10 +394,14 @@ impl Shared {
 
     /// Queues a request; whoever waits is told where it cannot be.
     fn propose(&self, proposal: Proposal) -> Result<(), Error> {
-        match self.queue.push(Work::Propose(proposal)) {
-            Ok(()) => Ok(()),
-            Err(Rejected::Full) => Err(Error::TooManyRequests),
-            Err(Rejected::Closed) => Err(self.health.refusal().unwrap_or(Error::Stopped)),
-        }
+        let rejected = match self.queue.push(Work::Propose(proposal)) {
+            Ok(()) => return Ok(()),
+            Err(rejected) => rejected,
+        };
+        self.figures.failed.add(1);
+        Err(match rejected {
+            Rejected::Full => Error::TooManyRequests,
+            Rejected::Closed => self.health.refusal().unwrap_or(Error::Stopped),
+        })
     }
 }

@@ -25,6 +25,7 @@ use crate::etcd::schema::{self, Version};
 use crate::format::wal::HardState;
 use crate::store::directory;
 use crate::store::error::Error;
+use crate::store::figures::live::Live;
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
@@ -51,6 +52,7 @@ pub(super) fn start(
     let keys = std::mem::take(&mut opened.keys);
     let mut mvcc = Mvcc::load(opened.db.view(), keys, rules, opened.compat)?;
     let saved = replay(&mut opened, &mut mvcc, options.unsaved_bytes_max)?;
+    mvcc.begin_tally();
     let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
     let core = Core::new(mvcc);
     let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
@@ -82,6 +84,7 @@ pub(super) fn start(
         planned_snapshot: AtomicU64::new(snapshot_index),
         wants_snapshot: AtomicBool::new(opened.wants_snapshot),
         notes: opened.notes,
+        figures: Arc::new(Live::new(wal.figures(), options.warning_apply_duration)),
         core,
         options,
     });
@@ -147,6 +150,7 @@ fn begin_term(
     }
     let first_index = writer.last_index.saturating_add(1);
     writer.save(shared, &batch)?;
+    shared.queue.note_proposed(batch.len());
     applying::apply(shared, applying::Logged { first_index, term: writer.term, batch });
     shared.health.refusal().map_or(Ok(()), Err)
 }

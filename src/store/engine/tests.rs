@@ -17,6 +17,7 @@ use crate::store::guard::Quota;
 use crate::store::watch::Create;
 
 mod face;
+mod figures;
 
 const ALL: Range<'static> = Range {
     key: &[0],

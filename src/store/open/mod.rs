@@ -43,7 +43,7 @@ use crate::etcd::members::{ClusterId, MemberId};
 use crate::etcd::schema::Version;
 use crate::format::wal::{ConfState, HardState};
 pub use replay::Replay;
-pub use snap_file::{SNAPS_KEPT, purge_snaps, write_snap};
+pub use snap_file::{SNAPS_KEPT, SnapSpent, purge_snaps, write_snap};
 
 /// What the store says that it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
