@@ -96,10 +96,7 @@ const REFUSED: &[(&[&str], i32)] = &[
 /// Those that only 3.6 knows.
 const REFUSED_BY_36: &[(&[&str], i32)] = &[
     (&["--experimental-corrupt-check-time=1m", "--corrupt-check-time=1m"], 1),
-    (
-        &["--experimental-initial-corrupt-check=true", "--feature-gates=InitialCorruptCheck=true"],
-        1,
-    ),
+    (&["--experimental-initial-corrupt-check=true", "--feature-gates=InitialCorruptCheck=true"], 1),
     (
         &[
             "--experimental-warning-unary-request-duration=1s",
@@ -179,7 +176,13 @@ fn linked(sandbox: &Sandbox) -> Command {
 
 /// Runs both; they must say the same.
 #[track_caller]
-fn same(real: &Real, sandbox: &Sandbox, version: &str, words: &[&str], more: &[(&str, &str)]) -> i32 {
+fn same(
+    real: &Real,
+    sandbox: &Sandbox,
+    version: &str,
+    words: &[&str],
+    more: &[(&str, &str)],
+) -> i32 {
     let theirs = real.program(&format!("etcd-{version}"));
     let mut ours = linked(sandbox);
     if version == "3.6" {
@@ -222,7 +225,8 @@ fn linked_as_etcd_it_serves_ends_by_its_signal_and_a_real_etcd_goes_on() {
     for version in ["3.6", "3.7"] {
         let sandbox = Sandbox::new();
         let [client, peer] = free_ports();
-        let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+        let (client, peer) =
+            (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
         let data_dir = sandbox.text("data");
         let command = |more: &[&str]| {
             let mut command = linked(&sandbox);
@@ -252,7 +256,10 @@ fn linked_as_etcd_it_serves_ends_by_its_signal_and_a_real_etcd_goes_on() {
         let elsewhere: [&str; 3] = ["--listen-peer-urls", &other, "--listen-client-urls"];
         let [free] = free_ports();
         let free = format!("http://127.0.0.1:{free}");
-        let second = bounded(command(&[&elsewhere[..], &[&free]].concat().as_slice()).current_dir(sandbox.path(".")), LIMIT);
+        let second = bounded(
+            command(&[&elsewhere[..], &[&free]].concat().as_slice()).current_dir(sandbox.path(".")),
+            LIMIT,
+        );
         assert_eq!(second.code, 1, "{second}");
         assert!(said(&second).contains("is in use"), "{second}");
         let third = bounded(&mut command(&["--data-dir", &sandbox.text("new")]), LIMIT);
@@ -265,7 +272,10 @@ fn linked_as_etcd_it_serves_ends_by_its_signal_and_a_real_etcd_goes_on() {
         let log = etcd.log_path().to_owned();
         assert_eq!(etcd.stop_with_code(), 143);
         let log = fs::read_to_string(log).expect("a log");
-        assert!(log.lines().last().is_some_and(|line| line.contains("closed etcd server")), "{log}");
+        assert!(
+            log.lines().last().is_some_and(|line| line.contains("closed etcd server")),
+            "{log}"
+        );
 
         let start = Start { data_dir: sandbox.path("data"), name: "m1", ..Start::default() };
         let etcd = real.etcd(version, &start);

@@ -9,7 +9,7 @@ use super::config::Listen;
 use super::url::Url;
 use crate::store::guard::Quota;
 use crate::store::serve::{self, Address, Listener, Role};
-use crate::store::{Identity, Options};
+use crate::store::{Compat, Identity, Options};
 
 /// What etcd gives a request besides two elections.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -70,13 +70,15 @@ impl Config {
     /// # Errors
     ///
     /// A host that has no address.
-    pub(super) fn server_options(&self) -> io::Result<serve::Options> {
+    pub(super) fn server_options(&self, compat: Compat) -> io::Result<serve::Options> {
         let limits = &self.limits;
         let mut options = serve::Options::default()
             .listeners(self.listen.listeners()?)
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
-            .gateway(self.http.has_gateway);
+            .gateway(self.http.has_gateway)
+            .extensive_metrics(self.http.is_extensive)
+            .features(self.gates.features(compat));
         if !limits.ping_interval.is_zero() {
             options = options.keepalive_interval(limits.ping_interval);
         }
@@ -112,7 +114,7 @@ impl Listen {
 }
 
 /// Finds the address to listen on; of several the first of IPv4, as Go does.
-fn address_of(url: &Url) -> io::Result<SocketAddr> {
+pub(super) fn address_of(url: &Url) -> io::Result<SocketAddr> {
     let (host, port) = url.host_port().unwrap_or_default();
     let port: u16 = match port {
         "" => 0,

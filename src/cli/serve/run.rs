@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use super::config::LogSettings;
+use super::options::address_of;
 use super::signals::{Signals, notify_ready};
 use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Address, Role, Server, StartError};
+use crate::store::serve::{Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -155,10 +156,8 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
     refuse_tls(&config)?;
     raise_open_files();
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
-    let options = config.server_options().map_err(|error| format!("listen: {error}"))?;
-    let urls = config.listen.urls();
-    for (listener, (url, _)) in options.listeners.iter().zip(&urls) {
-        check_free(&listener.address).map_err(|error| cannot_listen(url, &error))?;
+    for (url, _) in config.listen.urls() {
+        check_free(url).map_err(|error| cannot_listen(url, &error))?;
     }
     tell_start(&config, is_founded, log);
     let store = Store::open(&dir, config.store_options()).map_err(|error| error.to_string())?;
@@ -166,6 +165,8 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         log.info("data directory", &[("note", note)]);
     }
     bootstrap_defrag(&config, &store, log);
+    let options = config.server_options(store.compat());
+    let options = options.map_err(|error| format!("listen: {error}"))?;
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {
@@ -238,10 +239,10 @@ fn raise_open_files() {
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.
-fn check_free(address: &Address) -> io::Result<()> {
-    match address {
-        Address::Tcp(address) => std::net::TcpListener::bind(address).map(|_| ()),
-        Address::Unix(_) => Ok(()),
+fn check_free(url: &Url) -> io::Result<()> {
+    match url.scheme.is_socket_file() {
+        true => Ok(()),
+        false => std::net::TcpListener::bind(address_of(url)?).map(|_| ()),
     }
 }
 

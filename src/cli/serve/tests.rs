@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::config::{Config, TlsVersion};
+use super::config::Config;
 use super::flags::Effect;
 use super::{Asked, Refusal, Told, parse};
 use crate::store::Compat;
@@ -101,9 +101,10 @@ fn a_manifest_of_kubeadm_is_taken_as_it_is() {
     ]);
     let urls = ["https://10.0.0.1:2379", "https://127.0.0.1:2379"];
     assert_eq!(texts(&config.listen.client), urls);
-    assert!(config.client_tls.wants_client_cert && config.peer_tls.wants_client_cert);
+    let tls = [&config.client_tls, &config.peer_tls];
+    assert!(tls.iter().all(|tls| tls.wants_client_certificates() && !tls.is_empty()));
     assert_eq!(config.client_tls.cert_file.unwrap().to_str(), Some("/pki/server.crt"));
-    assert_eq!(config.client_tls.min, TlsVersion::V1_2);
+    assert_eq!(config.client_tls.min_version, "TLS1.2");
     assert!(config.gates.is_on("InitialCorruptCheck"));
     assert_eq!(config.watch_progress_interval, Duration::from_secs(5));
     assert_eq!(config.founding.check("cp", &|_| None), Ok(()));
