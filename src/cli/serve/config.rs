@@ -269,7 +269,10 @@ impl Config {
         adopt(&mut self.founding.peer_urls, "http://localhost:2380", &self.listen.peer);
         adopt(&mut self.advertise_client, "http://localhost:2379", &self.listen.client);
         if self.founding.is_default && self.member.name != "default" {
-            let name = &self.member.name;
+            let name = match self.member.name.as_str() {
+                "" => "default",
+                name => name,
+            };
             let pairs: Vec<_> =
                 self.founding.peer_urls.iter().map(|url| format!("{name}={url}")).collect();
             self.founding.initial_cluster = pairs.join(",");

@@ -247,7 +247,8 @@ fn check_free(url: &Url) -> io::Result<()> {
 }
 
 fn cannot_listen(url: &Url, error: &io::Error) -> String {
-    format!("listen tcp {}: bind: {}", url.address(), go_words(error))
+    let address = address_of(url).map_or_else(|_| url.address(), |address| address.to_string());
+    format!("listen tcp {address}: bind: {}", go_words(error))
 }
 
 fn texts(urls: &[Url]) -> Vec<String> {

@@ -407,7 +407,7 @@ fn a_file_that_does_not_fit_is_refused_with_etcds_words() {
         ("feature-gates: Foo=true", "unrecognized feature gate: Foo".to_owned()),
         ("initial-cluster-state: foo", "unexpected clusterState \"foo\"".to_owned()),
         (
-            "discovery-config: {endpoints: [a]}",
+            "discovery-config: {client: {endpoints: [a]}}",
             "both --discovery-token and --discovery-endpoints must be set".to_owned(),
         ),
     ] {
