@@ -88,8 +88,8 @@ fn settle_old(settings: &mut Settings, notes: &mut Vec<Note>) -> Result<(), Stri
                 let (value, on) = (settings.is_on(old), before.is_on(gate));
                 if before.is_set(gate) {
                     return Err(format!(
-                        "cannot specify both flags: --{old}={value} and --feature-gates={gate}={on} \
-                         at the same time, please just use --feature-gates={gate}={on}"
+                        "cannot specify both flags: --{old}={value} and \
+                         --feature-gates={gate}={on} at the same time, please just use --feature-gates={gate}={on}"
                     ));
                 }
                 gates.set(gate, value)?;
@@ -103,7 +103,8 @@ fn settle_old(settings: &mut Settings, notes: &mut Vec<Note>) -> Result<(), Stri
                             format!("both --{old} and --{now} flags are set. Use only --{now}")
                         }
                         now => format!(
-                            "cannot set --{old} and --{now} at the same time, please use --{now} only"
+                            "cannot set --{old} and --{now} at the same time, please use --{now} \
+                             only"
                         ),
                     });
                 }
@@ -250,8 +251,8 @@ fn valid(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
              gate LeaseCheckpointPersist",
         )),
         (false, true) => {
-            let text = "enabling feature gate LeaseCheckpointPersist requires enabling feature gate \
-                        LeaseCheckpoint";
+            let text = "enabling feature gate LeaseCheckpointPersist requires enabling feature \
+                        gate LeaseCheckpoint";
             return Err(text.into());
         }
         _ => {}
@@ -360,8 +361,8 @@ fn tls(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
         let ignored = |what: &str| Note::warn(what).with("client-url", url.as_str());
         if !(cert.is_empty() && key.is_empty()) {
             notes.push(ignored(
-                "scheme is http or unix while key and cert files are present; ignoring key and cert \
-                 files",
+                "scheme is http or unix while key and cert files are present; ignoring key and \
+                 cert files",
             ));
         }
         if settings.is_on("client-cert-auth") {

@@ -388,7 +388,10 @@ fn a_file_that_does_not_fit_is_refused_with_etcds_words() {
             "snapshot-count: -1",
             format!("{json} number -1 {place}.Config.snapshot-count of type uint64"),
         ),
-        ("log-outputs: stderr", format!("{json} string {place}.Config.log-outputs of type []string")),
+        (
+            "log-outputs: stderr",
+            format!("{json} string {place}.Config.log-outputs of type []string"),
+        ),
         ("name: [a]", format!("{json} array {place}.Config.name of type string")),
         ("- a", format!("{json} array into Go value of type embed.configYAML")),
         (
