@@ -89,7 +89,8 @@ fn settle_old(settings: &mut Settings, notes: &mut Vec<Note>) -> Result<(), Stri
                 if before.is_set(gate) {
                     return Err(format!(
                         "cannot specify both flags: --{old}={value} and \
-                         --feature-gates={gate}={on} at the same time, please just use --feature-gates={gate}={on}"
+                         --feature-gates={gate}={on} at the same time, please just use \
+                         --feature-gates={gate}={on}"
                     ));
                 }
                 gates.set(gate, value)?;
