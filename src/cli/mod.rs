@@ -180,6 +180,7 @@ enum Command {
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Serve(serve::Args),
     /// Show the whole story in a temporary directory, with nothing else installed
+    #[cfg(all(feature = "live", feature = "serve"))]
     Demo,
     /// Print the version
     Version,
@@ -262,6 +263,7 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Consistency(args) => cluster::run_consistency(global, &args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => Ok(args.run()),
+        #[cfg(all(feature = "live", feature = "serve"))]
         Command::Demo => extras::demo(global),
         Command::Version => extras::version(global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),

@@ -8,6 +8,8 @@ use super::Config;
 use super::config::Listen;
 use super::url::Url;
 use crate::store::guard::Quota;
+use crate::store::lines::Log;
+use crate::store::serve::tls::{self, Tls};
 use crate::store::serve::{self, Address, Listener, Role};
 use crate::store::{Compat, Identity, Options};
 
@@ -69,11 +71,18 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// A host that has no address.
-    pub(super) fn server_options(&self, compat: Compat) -> io::Result<serve::Options> {
+    /// A host that has no address, or files of TLS that are not fit.
+    pub(super) fn server_options(
+        &self,
+        compat: Compat,
+        log: &Log,
+    ) -> Result<serve::Options, String> {
         let limits = &self.limits;
         let mut options = serve::Options::default()
-            .listeners(self.listen.listeners()?)
+            .listeners(self.listeners(log)?)
+            .cors(self.http.cors.clone())
+            .host_whitelist(self.http.hosts.clone())
+            .log(log.clone())
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
             .gateway(self.http.has_gateway)
@@ -87,6 +96,41 @@ impl Config {
         }
         Ok(options)
     }
+
+    /// Puts address, role and TLS of every URL together; the files of each side are read once.
+    pub(super) fn listeners(&self, log: &Log) -> Result<Vec<Listener>, String> {
+        let mut sides: [Option<Tls>; 2] = [None, None];
+        let mut listeners = Vec::new();
+        for (url, role) in self.listen.urls() {
+            let failed = |error: io::Error| format!("listen on {url}: {error}");
+            let address = match url.socket_file() {
+                Some(path) => Address::Unix(path),
+                None => Address::Tcp(address_of(url).map_err(failed)?),
+            };
+            let [of_clients, of_peers] = &mut sides;
+            let (side, settings) = match role {
+                Role::Peer => (of_peers, &self.peer_tls),
+                _ => (of_clients, &self.client_tls),
+            };
+            let tls = match (url.scheme.is_tls(), &*side) {
+                (false, _) => None,
+                (true, Some(tls)) => Some(tls.clone()),
+                (true, None) => {
+                    let log = log.clone();
+                    let told = tls::Log::to(move |level, text| match level {
+                        tls::Level::Info => log.info(text, &[]),
+                        tls::Level::Warn => log.warn(text, &[]),
+                    });
+                    let settings = tls::Settings { log: told, ..settings.clone() };
+                    let tls = Tls::open(&settings).map_err(|error| error.to_string())?;
+                    *side = Some(tls.clone());
+                    Some(tls)
+                }
+            };
+            listeners.push(Listener { address, role, tls });
+        }
+        Ok(listeners)
+    }
 }
 
 impl Listen {
@@ -99,17 +143,6 @@ impl Listen {
         urls.extend(self.client_http.iter().map(|url| (url, Role::Http)));
         urls.extend(self.metrics.iter().map(|url| (url, Role::Metrics)));
         urls
-    }
-
-    fn listeners(&self) -> io::Result<Vec<Listener>> {
-        let listener = |(url, role): (&Url, Role)| {
-            let address = match url.socket_file() {
-                Some(path) => Address::Unix(path),
-                None => Address::Tcp(address_of(url)?),
-            };
-            Ok(Listener { address, role })
-        };
-        self.urls().into_iter().map(listener).collect()
     }
 }
 

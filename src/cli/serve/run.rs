@@ -142,31 +142,36 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
     } else {
         config.adopt_host(None);
     }
-    if let Some(path) = &config.read_only {
-        return Err(format!("--read-only={} is not served yet", path.display()));
-    }
     let dir = config.member.data_dir.clone();
-    let is_founded = has_log(&config);
-    if is_founded {
+    let is_founded = config.read_only.is_some() || has_log(&config);
+    if let Some(path) = &config.read_only {
+        log.info("serving read-only: every change is refused", &[("path", path)]);
+    } else if is_founded {
         log.info("server has already been initialized", &[("data-dir", &dir)]);
     } else {
         log.info("Initialize and start etcd server", &[("data-dir", &dir)]);
         config.founding.check(&config.member.name, &resolve)?;
     }
-    refuse_tls(&config)?;
+    if config.client_tls.auto.is_none() && config.peer_tls.auto.is_none() {
+        // Files that are not fit are told before a directory is founded.
+        config.listeners(&Log::silent())?;
+    }
     raise_open_files();
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
     for (url, _) in config.listen.urls() {
         check_free(url).map_err(|error| cannot_listen(url, &error))?;
     }
     tell_start(&config, is_founded, log);
-    let store = Store::open(&dir, config.store_options()).map_err(|error| error.to_string())?;
+    let store = match &config.read_only {
+        Some(path) => Store::open_read_only(path, config.store_options()),
+        None => Store::open(&dir, config.store_options()),
+    };
+    let store = store.map_err(|error| error.to_string())?;
     for note in store.notes() {
         log.info("data directory", &[("note", note)]);
     }
     bootstrap_defrag(&config, &store, log);
-    let options = config.server_options(store.compat());
-    let options = options.map_err(|error| format!("listen: {error}"))?;
+    let options = config.server_options(store.compat(), log)?;
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {
@@ -220,13 +225,6 @@ fn has_log(config: &Config) -> bool {
     names
         .map(|entry| entry.file_name())
         .any(|name| Path::new(&name).extension().is_some_and(|it| it == "wal"))
-}
-
-fn refuse_tls(config: &Config) -> Result<(), String> {
-    match config.listen.urls().into_iter().find(|(url, _)| url.scheme.is_tls()) {
-        Some((url, _)) => Err(format!("{url} cannot be served: TLS is not there")),
-        None => Ok(()),
-    }
 }
 
 /// Lets the program have as many files open as it may, as Go does: each connection is one.
@@ -297,7 +295,7 @@ fn tell_start(config: &Config, is_founded: bool, log: &Log) {
 /// Packs the database where that frees as much as was asked for.
 fn bootstrap_defrag(config: &Config, store: &Store, log: &Log) {
     let threshold = config.storage.bootstrap_defrag_megabytes;
-    if threshold == 0 {
+    if threshold == 0 || config.read_only.is_some() {
         return;
     }
     let admin = store.caller_named("root");
