@@ -75,6 +75,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(feature = "serve")]
+#[path = "interop/serve_flags.rs"]
+mod serve_flags;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_tls.rs"]
 mod serve_tls;

@@ -5,23 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::Config;
-use super::config::{Listen, TlsVersion};
+use super::config::Listen;
 use super::url::Url;
 use crate::store::guard::Quota;
 use crate::store::lines::Log;
-use crate::store::serve::tls::{self, Auto, Side, Tls, TlsError};
+use crate::store::serve::tls::{self, Tls};
 use crate::store::serve::{self, Address, Listener, Role};
-use crate::store::{Identity, Options};
+use crate::store::{Compat, Identity, Options};
 
 /// What etcd gives a request besides two elections.
 const REQUEST: Duration = Duration::from_secs(5);
-
-/// TLS of each kind of listener, where a URL wants it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Secured {
-    client: Option<Tls>,
-    peer: Option<Tls>,
-}
 
 impl Config {
     /// How long a request may take; a stop waits as long for what is under way.
@@ -74,72 +67,27 @@ impl Config {
         options
     }
 
-    /// Reads what TLS is spoken with, where a URL wants it; as etcd, makes certificates.
-    ///
-    /// # Errors
-    ///
-    /// What is not fit, in etcd's words where it has some.
-    pub(super) fn open_tls(&self, log: &Log) -> Result<Secured, TlsError> {
-        let mut secured = Secured::default();
-        for (url, role) in self.listen.urls() {
-            let (side, place) = match role {
-                Role::Peer => (Side::Peer, &mut secured.peer),
-                _ => (Side::Client, &mut secured.client),
-            };
-            if url.scheme.is_tls() && place.is_none() {
-                *place = Some(Tls::open(&self.tls_settings(side, log))?);
-            }
-        }
-        Ok(secured)
-    }
-
-    fn tls_settings(&self, side: Side, log: &Log) -> tls::Settings {
-        let (given, folder, urls) = match side {
-            Side::Client => {
-                let urls = self.listen.client.iter().chain(&self.listen.client_http);
-                (&self.client_tls, "client", urls.collect::<Vec<_>>())
-            }
-            Side::Peer => (&self.peer_tls, "peer", self.listen.peer.iter().collect()),
-        };
-        let auto = || Auto {
-            dir: self.member.data_dir.join("fixtures").join(folder),
-            hosts: urls.iter().map(|url| url.address()).collect(),
-            years: u32::try_from(given.auto_years).unwrap_or(u32::MAX),
-        };
-        let version = |version| match version {
-            TlsVersion::V1_2 => "TLS1.2".to_owned(),
-            TlsVersion::V1_3 => "TLS1.3".to_owned(),
-        };
-        tls::Settings {
-            side,
-            cert_file: given.cert_file.clone(),
-            key_file: given.key_file.clone(),
-            trusted_ca_file: given.trusted_ca_file.clone(),
-            client_cert_auth: given.wants_client_cert,
-            crl_file: given.crl_file.clone(),
-            allowed_names: given.allowed_names.clone(),
-            allowed_hostnames: given.allowed_hostnames.clone(),
-            cipher_suites: given.cipher_suites.clone(),
-            min_version: version(given.min),
-            max_version: given.max.map(version).unwrap_or_default(),
-            auto: (given.is_auto && given.is_empty()).then(auto),
-            log: log.clone(),
-            ..tls::Settings::default()
-        }
-    }
-
     /// Returns how it is served.
     ///
     /// # Errors
     ///
-    /// A host that has no address.
-    pub(super) fn server_options(&self, secured: &Secured) -> io::Result<serve::Options> {
+    /// A host that has no address, or files of TLS that are not fit.
+    pub(super) fn server_options(
+        &self,
+        compat: Compat,
+        log: &Log,
+    ) -> Result<serve::Options, String> {
         let limits = &self.limits;
         let mut options = serve::Options::default()
-            .listeners(self.listen.listeners(secured)?)
+            .listeners(self.listeners(log)?)
+            .cors(self.http.cors.clone())
+            .host_whitelist(self.http.hosts.clone())
+            .log(log.clone())
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
-            .gateway(self.http.has_gateway);
+            .gateway(self.http.has_gateway)
+            .extensive_metrics(self.http.is_extensive)
+            .features(self.gates.features(compat));
         if !limits.ping_interval.is_zero() {
             options = options.keepalive_interval(limits.ping_interval);
         }
@@ -147,6 +95,36 @@ impl Config {
             options = options.keepalive_timeout(limits.ping_timeout);
         }
         Ok(options)
+    }
+
+    /// Puts address, role and TLS of every URL together; the files of each side are read once.
+    pub(super) fn listeners(&self, log: &Log) -> Result<Vec<Listener>, String> {
+        let mut sides: [Option<Tls>; 2] = [None, None];
+        let mut listeners = Vec::new();
+        for (url, role) in self.listen.urls() {
+            let failed = |error: io::Error| format!("listen on {url}: {error}");
+            let address = match url.socket_file() {
+                Some(path) => Address::Unix(path),
+                None => Address::Tcp(address_of(url).map_err(failed)?),
+            };
+            let [of_clients, of_peers] = &mut sides;
+            let (side, settings) = match role {
+                Role::Peer => (of_peers, &self.peer_tls),
+                _ => (of_clients, &self.client_tls),
+            };
+            let tls = match (url.scheme.is_tls(), &*side) {
+                (false, _) => None,
+                (true, Some(tls)) => Some(tls.clone()),
+                (true, None) => {
+                    let settings = tls::Settings { log: log.clone(), ..settings.clone() };
+                    let tls = Tls::open(&settings).map_err(|error| error.to_string())?;
+                    *side = Some(tls.clone());
+                    Some(tls)
+                }
+            };
+            listeners.push(Listener { address, role, tls });
+        }
+        Ok(listeners)
     }
 }
 
@@ -161,25 +139,10 @@ impl Listen {
         urls.extend(self.metrics.iter().map(|url| (url, Role::Metrics)));
         urls
     }
-
-    fn listeners(&self, secured: &Secured) -> io::Result<Vec<Listener>> {
-        let listener = |(url, role): (&Url, Role)| {
-            let address = match url.socket_file() {
-                Some(path) => Address::Unix(path),
-                None => Address::Tcp(address_of(url)?),
-            };
-            let tls = match role {
-                Role::Peer => &secured.peer,
-                _ => &secured.client,
-            };
-            Ok(Listener { address, role, tls: tls.clone().filter(|_| url.scheme.is_tls()) })
-        };
-        self.urls().into_iter().map(listener).collect()
-    }
 }
 
 /// Finds the address to listen on; of several the first of IPv4, as Go does.
-fn address_of(url: &Url) -> io::Result<SocketAddr> {
+pub(super) fn address_of(url: &Url) -> io::Result<SocketAddr> {
     let (host, port) = url.host_port().unwrap_or_default();
     let port: u16 = match port {
         "" => 0,
