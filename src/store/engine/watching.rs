@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Shared, Store};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
+use crate::store::mvcc::Mvcc;
 use crate::store::watch::{Create, Response, Stream};
 
 /// A stream of watchers; dropped, its watchers end.
@@ -30,8 +31,13 @@ impl Watch {
     /// Adds a watcher; what comes of it is told by [`Watch::next`], also that it is refused.
     pub fn create(&self, create: Create) {
         let wish = Wish::Watch(&create.key, &create.range_end);
-        match self.shared.check(&self.caller, wish) {
-            Ok(()) => self.stream.create(create),
+        // By the rules of the revision that the created response has.
+        let admit = |mvcc: &Mvcc| {
+            let (revision, compacted) = (mvcc.revision(), mvcc.compact_revision());
+            self.stream.admit(&create, revision, compacted)
+        };
+        match self.shared.look(&self.caller, wish, admit) {
+            Ok(admitted) => self.stream.begin(admitted),
             // As Go prints an error of gRPC.
             Err(error) => {
                 let code = error.code();

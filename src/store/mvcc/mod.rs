@@ -32,7 +32,7 @@ mod tail;
 
 pub use apply::{Applied, LeaseChange};
 pub use hash::hash_all;
-pub use history::History;
+pub use history::{History, Portion};
 pub use keys::Keys;
 
 use std::borrow::Cow;
