@@ -232,8 +232,8 @@ impl Db {
         Ok(Self::new(Arc::new(file), options, meta, 1, Some((2, 1)), alloc))
     }
 
-    /// Opens a file and takes bbolt's lock (flock), without waiting: the exclusive one, or the shared
-    /// one where the disk is only read.
+    /// Opens a file and takes bbolt's lock (flock), without waiting: the exclusive one, or the
+    /// shared one where the disk is only read.
     ///
     /// The whole tree is walked and checked; a stored freelist is not used.
     ///

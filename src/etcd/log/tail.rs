@@ -44,7 +44,7 @@ pub(super) struct Seen {
 /// `last` the index of the last entry, or snapshot, that is good.
 pub(super) fn inspect(reader: &Reader, stop: Option<Stop>, last: u64) -> io::Result<Seen> {
     let (source, at) = (reader.source(), reader.offset());
-    let bytes = last_nonzero(source, at)?.saturating_sub(at);
+    let bytes = last_nonzero(source, at, &|at| source.next_data(at))?.saturating_sub(at);
     if bytes == 0 {
         return Ok(Seen::default());
     }
@@ -151,11 +151,17 @@ fn shows_sync(source: &Source, hole: u64, from: u64, end: u64, last: u64) -> io:
 }
 
 /// Finds the end of the last byte that is not zero, or `from` when all are.
-fn last_nonzero(source: &Source, from: u64) -> io::Result<u64> {
+///
+/// `next_data` tells where such may come next. The first piece is read all the same: a file system
+/// that takes for a hole what it has yet to write must not hide what a writer that goes on from
+/// here would write in between of. Behind that a writer of ours writes zeros before it gets there.
+fn last_nonzero(source: &Source, from: u64, next_data: &dyn Fn(u64) -> u64) -> io::Result<u64> {
     const BLOCK: [u8; 4096] = [0; 4096];
     let (mut at, mut end) = (from, from);
     loop {
-        at = source.next_data(at);
+        if at > from {
+            at = next_data(at);
+        }
         let piece = source.read_up_to(at, PIECE_BYTES)?;
         if piece.is_empty() {
             return Ok(end);
@@ -243,4 +249,24 @@ fn plausible(bytes: &[u8]) -> Option<(FrameHead, Start)> {
     let head = FrameHead::decode(u64_at(bytes, 0)?)?;
     let start = read_start(bytes.get(usize_of(HEAD_BYTES)..)?)?;
     (start.length == head.record_bytes).then_some((head, start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_that_are_none_hide_nothing_near_the_end() {
+        let mut bytes = vec![0; 3 << 20];
+        bytes[100] = 1;
+        bytes[700_000] = 7;
+        let len = u64_of(bytes.len());
+        let source = Source::from_bytes(bytes);
+        let end = |next: &dyn Fn(u64) -> u64| last_nonzero(&source, 104, next).unwrap();
+        // A file system that knows of no holes, one that knows of all, and one that is wrong.
+        assert_eq!(end(&|at| at), 700_001);
+        assert_eq!(end(&|at| if at <= 700_000 { 700_000 } else { len }), 700_001);
+        assert_eq!(end(&|_| len), 700_001);
+        assert_eq!(last_nonzero(&source, 700_001, &|at| at).unwrap(), 700_001);
+    }
 }

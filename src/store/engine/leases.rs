@@ -149,9 +149,7 @@ impl Store {
     /// No permission, or the store is closed.
     pub fn leases(&self, caller: &Caller) -> Result<Answer<Vec<i64>>, Error> {
         let shared = self.shared();
-        shared.check(caller, Wish::Leases)?;
-        shared.core.check_open()?;
-        let body = shared.lessor().list();
+        let body = shared.look(caller, Wish::Leases, |_| shared.lessor().list())?;
         Ok(Answer { revision: self.revision(), body })
     }
 

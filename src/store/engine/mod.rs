@@ -46,6 +46,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
@@ -146,7 +147,13 @@ struct Life {
     shared: Arc<Shared>,
     end: Mutex<End>,
     ended: Condvar,
+    /// To the thread that ends the store where another of its threads closes it, which cannot wait
+    /// for itself. It is there from the start: at the end it might not be had.
+    ender: Mutex<Option<SyncSender<Ending>>>,
 }
+
+/// A store that is to be ended: its threads, and whether everything is saved.
+type Ending = (Arc<Life>, Vec<JoinHandle<()>>, bool);
 
 /// How far the end of a store is.
 #[derive(Debug)]
@@ -164,29 +171,41 @@ impl Store {
     /// It is in use, damaged, unfit (such as of several voters), or the disk fails; each says what
     /// to do.
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        start::start(dir, options).map(Self::alive)
+        start::start(dir, options).and_then(Self::alive)
     }
 
-    /// Opens a snapshot file, or a data directory that no server has, to be read only: nothing of it
-    /// is changed. Reads, watches of what was, hashes, status and snapshots work as ever; every
+    /// Opens a snapshot file, or a data directory that no server has, to be read only: nothing of
+    /// it is changed. Reads, watches of what was, hashes, status and snapshots work as ever; every
     /// request that would change something is refused ([`Error::ReadOnly`]). Users and permissions
-    /// are shown and not enforced: whoever can read the file can read all of it. Leases stand still.
+    /// are shown and not enforced: whoever can read the file can read all of it. Leases stand
+    /// still.
     ///
-    /// A file may have the SHA-256 of `etcdctl snapshot save` at its end. Of a directory what counts
-    /// in its log is shown as well. The database's shared lock is held until the store is closed: a
-    /// server that is started on it meanwhile waits for that. Of the options only those count that
-    /// are about reading: `compat`, `wal_dir`, `watch_limits`, `watch_progress_interval`,
-    /// `database`, `clock`.
+    /// A file may have the SHA-256 of `etcdctl snapshot save` at its end. Of a directory what
+    /// counts in its log is shown as well. The database's shared lock is held until the store is
+    /// closed: a server that is started on it meanwhile waits for that. Of the options only those
+    /// count that are about reading: `compat`, `wal_dir`, `watch_limits`,
+    /// `watch_progress_interval`, `database`, `clock`.
     ///
     /// # Errors
     /// It is in use, damaged, of a version that is not known, or the disk fails.
     pub fn open_read_only(path: &Path, options: Options) -> Result<Self, OpenError> {
-        reading::start(path, options).map(Self::alive)
+        reading::start(path, options).and_then(Self::alive)
     }
 
-    fn alive((shared, threads): (Arc<Shared>, Vec<JoinHandle<()>>)) -> Self {
+    fn alive((shared, threads): (Arc<Shared>, Vec<JoinHandle<()>>)) -> Result<Self, OpenError> {
         let end = Mutex::new(End { threads, by: None, is_over: false });
-        Self { owner: Arc::new(Owner(Arc::new(Life { shared, end, ended: Condvar::new() }))) }
+        let (ender, endings) = mpsc::sync_channel::<Ending>(1);
+        let ender = Mutex::new(Some(ender));
+        // Dropped, it ends the store.
+        let owner = Owner(Arc::new(Life { shared, end, ended: Condvar::new(), ender }));
+        let run = move || {
+            if let Ok((life, threads, is_clean)) = endings.recv() {
+                drop(life.finish(threads, is_clean));
+            }
+        };
+        threads::spawn("store-end", run)
+            .map_err(|error| OpenError::Disk(format!("a thread cannot be started: {error}")))?;
+        Ok(Self { owner: Arc::new(owner) })
     }
 
     /// Tells whether it was opened by [`Store::open_read_only`].
@@ -279,18 +298,15 @@ impl Life {
         shared.alarm.ring();
         shared.compaction.wake();
         shared.backend.wake_all();
-        if !threads::is_one() {
-            return self.finish(own, is_clean);
+        let ender = self.ender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match ender.filter(|_| threads::is_one()) {
+            None => self.finish(own, is_clean),
+            Some(ender) => {
+                // It waits for nothing else, so there is room, and it is there.
+                let _ = ender.try_send((Arc::clone(self), own, is_clean));
+                Ok(())
+            }
         }
-        let life = Arc::clone(self);
-        let finish = move || drop(life.finish(own, is_clean));
-        if threads::spawn("store-end", finish).is_err() {
-            // The threads end all the same; what they leave unsaved is in the log.
-            drop(Over(self));
-            shared.health.note_drained();
-            shared.backend.wake_all();
-        }
-        Ok(())
     }
 
     fn finish(&self, own: Vec<JoinHandle<()>>, is_clean: bool) -> Result<(), Error> {

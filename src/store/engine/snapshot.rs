@@ -46,6 +46,8 @@ impl Store {
         // Read before the commit: the view has at least this.
         let revision = self.revision();
         let view = backend::commit(shared)?;
+        // What was saved meanwhile is for those who may see it now.
+        shared.check(caller, Wish::Admin)?;
         let size_bytes = view.sizes().size_bytes;
         Ok(Snapshot {
             view,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::{Shared, Store};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
+use crate::store::mvcc::Mvcc;
 use crate::store::watch::{Create, Response, Stream};
 
 /// A stream of watchers; dropped, its watchers end.
@@ -36,14 +37,19 @@ impl Watch {
     /// change while a stream goes on.
     pub fn create_as(&self, caller: Result<Caller, Error>, create: Create) {
         let wish = Wish::Watch(&create.key, &create.range_end);
-        // Where it begins is looked at first.
-        let checked = if create.start_revision < 0 {
-            Ok(())
-        } else {
-            caller.and_then(|caller| self.shared.check(&caller, wish))
+        // By the rules of the revision that the created response has.
+        let admit = |mvcc: &Mvcc| {
+            let (revision, compacted) = (mvcc.revision(), mvcc.compact_revision());
+            self.stream.admit(&create, revision, compacted)
         };
-        match checked {
-            Ok(()) => self.stream.create(create),
+        let admitted = if create.start_revision < 0 {
+            // Where it begins is looked at first.
+            self.shared.core.read(admit)
+        } else {
+            caller.and_then(|caller| self.shared.look(&caller, wish, admit))
+        };
+        match admitted {
+            Ok(admitted) => self.stream.begin(admitted),
             // As Go prints an error of gRPC.
             Err(error) => {
                 let code = error.code();

@@ -208,8 +208,29 @@ impl Block {
 
     /// Changes all numbers of a key.
     pub(super) fn set_values(&mut self, at: usize, values: Values) {
-        for (field, value) in Field::ALL.into_iter().skip(OWN).zip(values) {
-            self.set(at, field, value);
+        self.set_all(at, Field::ALL.get(OWN..).unwrap_or_default(), &values);
+    }
+
+    /// Changes some numbers of a key, as [`Block::set`] does one by one.
+    fn set_all(&mut self, at: usize, fields: &[Field], values: &[u64]) {
+        for (field, value) in fields.iter().zip(values) {
+            let width = self.field(*field).1;
+            if *value > mask(width) {
+                self.widen(*field, width_of(*value));
+            }
+        }
+        let (start, offsets) = (at * self.row_bytes(), self.offsets);
+        let row = self.bytes.get_mut(start..).unwrap_or_default();
+        for (field, value) in fields.iter().zip(values) {
+            let Some([from, to]) = offsets.get(field.index()..).and_then(|ends| ends.first_chunk())
+            else {
+                continue;
+            };
+            let mask = mask(usize::from(*to - *from));
+            let place = row.get_mut(usize::from(*from)..).and_then(|rest| rest.first_chunk_mut());
+            if let Some(word) = place.filter(|_| mask > 0) {
+                *word = (u64::from_le_bytes(*word) & !mask | value).to_le_bytes();
+            }
         }
     }
 
@@ -322,6 +343,23 @@ impl Block {
         }
     }
 
+    /// Tells whether all keys are below one.
+    pub(super) fn ends_before(&self, key: &[u8]) -> bool {
+        let Some(last) = self.len().checked_sub(1) else { return true };
+        let prefix = self.prefix();
+        let (start, suffix) = key.split_at_checked(prefix.len()).unwrap_or((key, &[]));
+        match start.cmp(prefix) {
+            Ordering::Less => false,
+            Ordering::Greater => true,
+            Ordering::Equal => self.compare(last, &Cut::new(suffix)).is_lt(),
+        }
+    }
+
+    /// Gives back spare room.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+    }
+
     /// Puts a key with its numbers in front of the one at `at`.
     pub(super) fn insert(&mut self, at: usize, key: &[u8], values: Values) {
         if self.len == 0 {
@@ -354,9 +392,7 @@ impl Block {
         open(&mut self.bytes, at * row_bytes, row_bytes);
         self.len += 1;
         self.shift_ends(at + 1, grown);
-        self.set(at, HEAD, cut.head);
-        self.set(at, END, start as u64 + grown);
-        self.set(at, SHORT, cut.short.into());
+        self.set_all(at, &[HEAD, END, SHORT], &[cut.head, start as u64 + grown, cut.short.into()]);
         self.set_values(at, values);
     }
 

@@ -111,8 +111,13 @@ impl Leaf {
         at
     }
 
-    pub(super) fn insert(&mut self, wanted: Wanted<'_>, newest: Newest) {
-        let at = self.place(0, wanted.key);
+    /// Tells whether all keys are below one.
+    pub(super) fn ends_before(&self, key: &[u8]) -> bool {
+        self.block.ends_before(key)
+    }
+
+    /// Puts a key in its place.
+    pub(super) fn insert(&mut self, at: usize, wanted: Wanted<'_>, newest: Newest) {
         self.block.insert(at, wanted.key, newest.values());
         if at < HASHES {
             self.hashes.copy_within(at..HASHES - 1, at + 1);
@@ -184,7 +189,13 @@ impl Leaf {
         let len = self.len();
         let mut right = Self::new(self.next);
         right.block = Block::gather(&[(&self.block, cut..len)], usize::MAX);
-        self.block = Block::gather(&[(&self.block, 0..cut)], usize::MAX);
+        if cut + 1 == len {
+            // Keys came in ascending order, so that it is packed but for its spare room.
+            self.block.remove(cut);
+            self.block.shrink();
+        } else {
+            self.block = Block::gather(&[(&self.block, 0..cut)], usize::MAX);
+        }
         for (to, from) in right.hashes.iter_mut().zip(self.hashes.iter_mut().skip(cut)) {
             *to = std::mem::take(from);
         }

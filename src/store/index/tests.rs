@@ -385,6 +385,35 @@ fn leaves_split_and_merge() {
     assert!(left < 2 << 20, "{left} bytes for no key");
 }
 
+/// Keys come in order, all or some of them, again and again, with compactions and other keys in
+/// between.
+#[test]
+fn keys_in_order_go_where_the_others_are() {
+    let mut dice = Dice(0x2545_f491_4f6c_dd1d);
+    let mut both = Both::default();
+    let mut keys: Vec<Vec<u8>> = (0..4_000).map(|_| dice.key()).collect();
+    keys.sort();
+    keys.dedup();
+    for pass in 0..12_u64 {
+        let start = usize::try_from(dice.throw(1_000)).unwrap() * usize::from(pass > 0);
+        let some = keys.iter().skip(start).step_by(1 + usize::try_from(pass % 3).unwrap());
+        for key in some {
+            match dice.throw(40) {
+                0 => {
+                    let other = dice.key();
+                    both.put(&other, true, 0);
+                }
+                1 => drop(both.take_dead(both.now.main - 30, 20)),
+                2..8 if both.index.latest(key).is_some() => both.delete(key, true),
+                _ => both.put(key, true, 0),
+            }
+        }
+        both.index.tree.check();
+        both.check_span(Span::From(b""));
+        both.check_span_before(Span::From(b""), Revision::new(both.now.main - 25, 0));
+    }
+}
+
 #[test]
 fn many_keys_are_small_and_found() {
     let mut dice = Dice(88_172_645_463_325_252);

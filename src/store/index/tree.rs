@@ -7,7 +7,9 @@
 //!    there (which may be too high after keys went). The first child's key is never looked at.
 //! 3. Nodes are called by number; a leaf keeps its number as long as it is there. What it is told
 //!    about tombstones that went to another leaf, the caller takes from `moved`.
-//! 4. Nodes that become small are merged with a neighbour; one that cannot be stays small.
+//! 4. Keys that come in order mostly go to the leaf of the one before: it is kept at hand with the
+//!    keys that belong to it, until a node is split or merged.
+//! 5. Nodes that become small are merged with a neighbour; one that cannot be stays small.
 
 use std::ops::ControlFlow;
 
@@ -76,6 +78,34 @@ pub(super) struct Noted {
     pub(super) leaf: u32,
 }
 
+/// The leaf to which the last keys went, at the end of [`Tree::path`].
+#[derive(Debug)]
+struct Near {
+    leaf: u32,
+    /// Whether what follows is known, and nothing has changed since.
+    is_known: bool,
+    /// Its keys are from here on,
+    low: Vec<u8>,
+    /// and end before this one; all where that is not there.
+    high: Vec<u8>,
+    has_high: bool,
+}
+
+impl Near {
+    const NOWHERE: Self =
+        Self { leaf: NO_LEAF, is_known: false, low: Vec::new(), high: Vec::new(), has_high: false };
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.is_known
+            && key >= self.low.as_slice()
+            && (!self.has_high || key < self.high.as_slice())
+    }
+
+    fn forget(&mut self) {
+        (self.leaf, self.is_known) = (NO_LEAF, false);
+    }
+}
+
 /// The tree.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -90,6 +120,7 @@ pub(super) struct Tree {
     pub(super) moved: Vec<(Revision, u32)>,
     /// The way to a leaf: inner nodes and the child taken. Kept so as not to be made each time.
     path: Vec<(u32, usize)>,
+    near: Near,
 }
 
 impl Default for Tree {
@@ -104,6 +135,7 @@ impl Default for Tree {
             live: 0,
             moved: Vec::new(),
             path: Vec::new(),
+            near: Near::NOWHERE,
         }
     }
 }
@@ -145,16 +177,22 @@ impl Tree {
     /// Notes the newest record of a key.
     pub(super) fn note(&mut self, key: &[u8], newest: Newest) -> Noted {
         let mut path = std::mem::take(&mut self.path);
-        let number = self.descend(key, &mut path);
+        let is_near = self.near.has(key);
+        let number = if is_near { self.near.leaf } else { self.seek(key, &mut path) };
         let mut noted = Noted { before: None, leaf: number };
         let Some(leaf) = self.leaves.get_mut(number) else { return noted };
         let wanted = Wanted::new(key);
-        match leaf.find(wanted) {
+        let is_behind = is_near && leaf.ends_before(key);
+        let found = if is_behind { None } else { leaf.find(wanted) };
+        match found {
             Some(at) => {
                 noted.before = Some(leaf.newest(at));
                 leaf.set(at, newest);
             }
-            None => leaf.insert(wanted, newest),
+            None => {
+                let at = if is_behind { leaf.len() } else { leaf.place(0, key) };
+                leaf.insert(at, wanted, newest);
+            }
         }
         let is_wide = leaf.is_wide();
         let was_live = noted.before.is_some_and(|before| !before.is_dead);
@@ -171,10 +209,36 @@ impl Tree {
             }
         }
         if is_wide {
+            self.near.forget();
             self.split(number, key, &mut path, &mut noted);
         }
         self.path = path;
         noted
+    }
+
+    /// Finds the leaf of a key; where it is that of the key before, what belongs to it.
+    fn seek(&mut self, key: &[u8], path: &mut Vec<(u32, usize)>) -> u32 {
+        let number = self.descend(key, path);
+        let near = &mut self.near;
+        near.is_known = near.leaf == number;
+        near.leaf = number;
+        if near.is_known {
+            near.low.clear();
+            near.has_high = false;
+            let mut has_low = false;
+            for (number, at) in path.iter().rev() {
+                let Some(node) = self.inner.get(*number) else { continue };
+                if !has_low && *at > 0 {
+                    node.read_key(*at, &mut near.low);
+                    has_low = true;
+                }
+                if !near.has_high && at + 1 < node.len() {
+                    node.read_key(at + 1, &mut near.high);
+                    near.has_high = true;
+                }
+            }
+        }
+        number
     }
 
     fn descend(&self, key: &[u8], path: &mut Vec<(u32, usize)>) -> u32 {
@@ -291,6 +355,7 @@ impl Tree {
         leaf.read_key(at, &mut key);
         leaf.remove(at);
         let mut path = std::mem::take(&mut self.path);
+        self.near.forget();
         self.descend(&key, &mut path);
         self.merge_leaf(&mut path);
         self.path = path;

@@ -21,13 +21,13 @@ pub trait History: Send + Sync {
     fn compact_revision(&self) -> i64;
 
     /// Reads all events of main revisions `from..=to`, but stops after the revision with which
-    /// `max` events are reached; returns them and the last main revision read, which is not above
-    /// the current one.
+    /// `max` is reached; returns them and the last main revision read, which is not above the
+    /// current one.
     ///
     /// # Errors
     /// `from` is below the compact revision ([`Refusal::Compacted`]), or the backend cannot be
     /// read.
-    fn events(&self, from: i64, to: i64, max: usize) -> Result<(Vec<Arc<Commit>>, i64), Error>;
+    fn events(&self, from: i64, to: i64, max: Portion) -> Result<(Vec<Arc<Commit>>, i64), Error>;
 
     /// Finds the record that a change replaced: the key's before main revision `revision`; `None`
     /// where there was none or it is compacted.
@@ -37,13 +37,36 @@ pub trait History: Send + Sync {
     fn previous(&self, key: &[u8], revision: i64) -> Result<Option<Kv>, Error>;
 }
 
+/// How much is read at once; either is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Portion {
+    /// Number of events.
+    pub events: usize,
+    /// Bytes of their records.
+    pub bytes: usize,
+}
+
+impl Portion {
+    const NOTHING: Self = Self { events: 0, bytes: 0 };
+
+    fn add(&mut self, events: &[Event]) {
+        self.events = self.events.saturating_add(events.len());
+        let bytes = events.iter().map(|event| event.kv.0.len());
+        self.bytes = bytes.fold(self.bytes, usize::saturating_add);
+    }
+
+    fn reaches(self, max: Self) -> bool {
+        self.events >= max.events || self.bytes >= max.bytes
+    }
+}
+
 /// History that is known to be there and has yet to be read.
 #[derive(Debug)]
 pub struct HistoryPlan {
     view: View,
     from: i64,
     to: i64,
-    max: usize,
+    max: Portion,
     /// The first main revision that is not read from the view.
     tail_start: i64,
     tail: Vec<Arc<Commit>>,
@@ -54,18 +77,18 @@ impl Mvcc {
     ///
     /// # Errors
     /// `from` is below the compact revision.
-    pub fn plan_events(&self, from: i64, to: i64, max: usize) -> Result<HistoryPlan, Error> {
+    pub fn plan_events(&self, from: i64, to: i64, max: Portion) -> Result<HistoryPlan, Error> {
         if from < self.compacting.accepted {
             return Err(Refusal::Compacted.into());
         }
         let (from, to) = (from.max(0), to.min(self.revision));
         let tail_start = self.tail.start();
-        let (mut tail, mut count) = (Vec::new(), 0_usize);
+        let (mut tail, mut count) = (Vec::new(), Portion::NOTHING);
         for commit in self.tail.since(from) {
-            if commit.revision > to || count >= max {
+            if commit.revision > to || count.reaches(max) {
                 break;
             }
-            count = count.saturating_add(commit.events.len());
+            count.add(&commit.events);
             tail.push(Arc::clone(commit));
         }
         Ok(HistoryPlan { view: self.view.clone(), from, to, max, tail_start, tail })
@@ -79,7 +102,7 @@ impl HistoryPlan {
     /// The backend cannot be read.
     pub fn fetch(self) -> Result<(Vec<Arc<Commit>>, i64), Error> {
         let Self { view, from, to, max, tail_start, tail } = self;
-        let (mut commits, mut count) = (Vec::new(), 0_usize);
+        let (mut commits, mut count) = (Vec::new(), Portion::NOTHING);
         let last_saved = to.min(tail_start.saturating_sub(1));
         if from <= last_saved {
             let mut open: Vec<Event> = Vec::new();
@@ -95,10 +118,10 @@ impl HistoryPlan {
                 };
                 let main = row.revision.main;
                 if open.last().is_some_and(|event| event.revision.main != main) {
-                    count = count.saturating_add(open.len());
+                    count.add(&open);
                     commits.push(commit(&mut open));
                 }
-                if main > last_saved || count >= max {
+                if main > last_saved || count.reaches(max) {
                     return ControlFlow::Break(());
                 }
                 match Event::decode(row, value) {
@@ -114,19 +137,19 @@ impl HistoryPlan {
                 return Err(Error::Storage(format!("a record of the database: {error}")));
             }
             if !open.is_empty() {
-                count = count.saturating_add(open.len());
+                count.add(&open);
                 commits.push(commit(&mut open));
             }
         }
         for commit in tail {
-            if count >= max {
+            if count.reaches(max) {
                 break;
             }
-            count = count.saturating_add(commit.events.len());
+            count.add(&commit.events);
             commits.push(commit);
         }
         let end = match commits.last() {
-            Some(last) if count >= max => last.revision,
+            Some(last) if count.reaches(max) => last.revision,
             _ => to,
         };
         Ok((commits, end))
@@ -148,7 +171,7 @@ impl History for RwLock<Mvcc> {
         self.read().unwrap_or_else(PoisonError::into_inner).compact_revision()
     }
 
-    fn events(&self, from: i64, to: i64, max: usize) -> Result<(Vec<Arc<Commit>>, i64), Error> {
+    fn events(&self, from: i64, to: i64, max: Portion) -> Result<(Vec<Arc<Commit>>, i64), Error> {
         let state = self.read().unwrap_or_else(PoisonError::into_inner);
         let plan = state.plan_events(from, to, max)?;
         drop(state);

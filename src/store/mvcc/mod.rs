@@ -33,7 +33,7 @@ mod tally;
 
 pub use apply::{Applied, LeaseChange};
 pub use hash::hash_all;
-pub use history::History;
+pub use history::{History, Portion};
 pub use keys::Keys;
 pub use tally::Tally;
 

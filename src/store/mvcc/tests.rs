@@ -183,18 +183,26 @@ fn check(store: &Store, model: &Model, look: &[(Span, Look)]) {
     assert_eq!(store.range(&all(current + 1)), refused(Refusal::FutureRevision));
     if compacted > 1 {
         assert_eq!(store.range(&all(compacted - 1)), refused(Refusal::Compacted));
-        let events = store.state.events(compacted - 1, current, 1);
+        let events = store.state.events(compacted - 1, current, Portion { events: 1, bytes: 1 });
         assert_eq!(events, Err(Error::Refused(Refusal::Compacted)));
     }
     // At the compact revision itself events may be gone.
     let from = compacted.max(0) + 1;
-    for max in [1, 3, 1000] {
+    let all = usize::MAX;
+    let portions = [(1, all), (3, all), (1000, all), (all, 1), (all, 100), (5, 100)];
+    for max in portions.map(|(events, bytes)| Portion { events, bytes }) {
         let (mut seen, mut next) = (Vec::new(), from);
         while next <= current {
             let (commits, last) = store.state.events(next, i64::MAX, max).unwrap();
             assert!(last >= next && last <= current);
-            let count: usize = commits.iter().map(|commit| commit.events.len()).sum();
-            assert!(count >= max || last == current);
+            let reaches = |commits: &[Arc<Commit>]| {
+                let events = || commits.iter().flat_map(|commit| commit.events.iter());
+                let bytes: usize = events().map(|event| event.kv.bytes().len()).sum();
+                events().count() >= max.events || bytes >= max.bytes
+            };
+            assert!(reaches(&commits) || last == current);
+            let before = commits.split_last().map_or(&[][..], |(_, before)| before);
+            assert!(!reaches(before), "more than was to be read");
             seen.extend(commits);
             next = last + 1;
         }

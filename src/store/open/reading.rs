@@ -180,8 +180,8 @@ fn counted(places: &Places, log: &Log, rows: &Report, notes: &mut Vec<String>) -
     if through < log.last_index() {
         let last = log.last_index();
         notes.push(format!(
-            "what the log has after entry {through}, up to {last}, is not known to be committed and \
-             not shown"
+            "what the log has after entry {through}, up to {last}, is not known to be committed \
+             and not shown"
         ));
     }
     (through > applied).then(|| Replay::new(log.clone(), applied, through))

@@ -12,13 +12,10 @@ use super::channel::Watcher;
 use super::hub::Shared;
 use crate::etcd::apply::Refusal;
 use crate::store::error::Error;
+use crate::store::mvcc::Portion;
 
-/// Events that are read in a step: at first, and at most.
-const STEP_EVENTS: usize = 64;
-const STEP_EVENTS_MAX: usize = 256;
-/// Bytes that a step aims at, since events may be large.
-const STEP_BYTES: usize = 4 << 20;
-const STEP_BYTES_FEW: usize = 1 << 20;
+/// What is read in a step; the revision that reaches it is read whole.
+const STEP: Portion = Portion { events: 256, bytes: 1 << 20 };
 
 /// Watchers that are behind and have room.
 #[derive(Debug, Default)]
@@ -50,17 +47,15 @@ struct Chunk {
     from: i64,
     last: i64,
     commits: Vec<Known>,
-    /// Events of the next chunk, at most.
-    step: usize,
 }
 
 impl Chunk {
     fn new() -> Self {
-        Self { from: 0, last: -1, commits: Vec::new(), step: STEP_EVENTS }
+        Self { from: 0, last: -1, commits: Vec::new() }
     }
 
     fn clear(&mut self) {
-        *self = Self { step: self.step, ..Self::new() };
+        *self = Self::new();
     }
 
     /// Reads from a revision on, if it was not read just now.
@@ -69,16 +64,9 @@ impl Chunk {
             return Ok(());
         }
         self.clear();
-        let (commits, last) = shared.history.events(from, to, self.step)?;
+        let (commits, last) = shared.history.events(from, to, STEP)?;
         if last < from {
             return Err(Error::Storage(format!("history has nothing at revision {from}")));
-        }
-        let events = commits.iter().flat_map(|commit| commit.events.iter());
-        let bytes = events.fold(0_usize, |sum, event| sum.saturating_add(event.kv.0.len()));
-        if bytes <= STEP_BYTES_FEW {
-            self.step = self.step.saturating_mul(2).min(STEP_EVENTS_MAX);
-        } else if bytes > STEP_BYTES {
-            self.step = (self.step / 2).max(1);
         }
         (self.from, self.last) = (from, last);
         self.commits = commits.into_iter().map(Known::new).collect();

@@ -153,11 +153,16 @@ impl Channel {
     }
 
     /// Wakes the consumer, after the lock is given back.
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    /// Lets a thread that waits go on; returns the task that is to be woken.
+    fn rouse(&self, mut state: MutexGuard<'_, State>) -> Option<Waker> {
         let waker = state.waker.take();
         drop(state);
         self.changed.notify_one();
-        if let Some(waker) = waker {
+        waker
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        if let Some(waker) = self.rouse(state) {
             pending::wake(waker);
         }
     }
@@ -174,16 +179,16 @@ impl Channel {
     }
 
     /// Gives a watcher an id and queues the created response; the watcher begins with
-    /// [`Channel::settle`]. Returns it and the revision of the response.
+    /// [`Channel::settle`]. Returns it and the revision of the response, and whom to wake.
     pub(super) fn admit(
         &self,
         wanted_id: i64,
         revision: i64,
         make: impl FnOnce(i64) -> Watcher,
-    ) -> Option<(Arc<Watcher>, i64)> {
+    ) -> (Option<(Arc<Watcher>, i64)>, Option<Waker>) {
         let mut state = self.lock();
         if state.is_over() {
-            return None;
+            return (None, None);
         }
         let revision = state.raise_header(revision);
         let mut response = Response { revision, created: true, ..Response::default() };
@@ -192,8 +197,7 @@ impl Channel {
             response.canceled = true;
             super::DUPLICATE_ID.clone_into(&mut response.cancel_reason);
             state.queue.push_back(Item::Control(response));
-            self.wake(state);
-            return None;
+            return (None, self.rouse(state));
         };
         response.watch_id = id;
         let watcher = Arc::new(make(id));
@@ -202,8 +206,7 @@ impl Channel {
         state.slots.insert(id, slot);
         state.queue.push_back(Item::Control(response));
         add(&self.tally.watchers, 1);
-        self.wake(state);
-        Some((watcher, revision))
+        (Some((watcher, revision)), self.rouse(state))
     }
 
     /// Places a watcher whose next revision is known. Returns whether it is behind.

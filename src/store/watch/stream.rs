@@ -16,9 +16,29 @@ use super::index::Keys;
 use super::{COMPACTED, Create, EMPTY_RANGE, NO_WATCHER, Response};
 use crate::etcd::request::{Span, span};
 use crate::store::error::Error;
+use crate::store::pending;
 
 /// Bytes of a response beside its events; an estimate.
 const RESPONSE_BYTES: usize = 32;
+
+/// What came of the first half of a create.
+#[derive(Debug)]
+pub struct Admitted(Answered);
+
+#[derive(Debug)]
+enum Answered {
+    /// It is refused, and nobody was told yet.
+    No(&'static str),
+    /// It is answered, and who waits for the answer is to be woken.
+    Yes {
+        /// The watcher, and the revision of its created response; `None` where there is none.
+        made: Option<(Arc<Watcher>, i64)>,
+        /// Whom to wake.
+        waker: Option<Waker>,
+        /// Revision of the last compaction.
+        compacted: i64,
+    },
+}
 
 /// One stream of watchers: what a client's connection has. Dropped, its watchers end.
 #[derive(Debug)]
@@ -41,15 +61,24 @@ impl Stream {
     /// are: a negative start, a range without keys, an id that is taken, and the id -1, which in
     /// responses means none.
     pub fn create(&self, create: Create) {
+        let history = &self.shared.history;
+        let (now, compacted) = (history.revision(), history.compact_revision());
+        self.begin(self.admit(&create, now, compacted));
+    }
+
+    /// The first half of [`Stream::create`], at a revision and that of the last compaction: history
+    /// is not looked at, and nobody is woken, so that it can be done under the lock of the state.
+    /// [`Stream::begin`] is the rest, without the lock.
+    #[must_use]
+    pub fn admit(&self, create: &Create, now: i64, compacted: i64) -> Admitted {
         if create.start_revision < 0 {
-            return self.refuse(COMPACTED.to_owned());
+            return Admitted(Answered::No(COMPACTED));
         }
-        let Some(keys) = keys_of(&create) else {
-            return self.refuse(EMPTY_RANGE.to_owned());
+        let Some(keys) = keys_of(create) else {
+            return Admitted(Answered::No(EMPTY_RANGE));
         };
         let shared = &self.shared;
-        let (now, compacted) = (shared.history.revision(), shared.history.compact_revision());
-        let made = self.channel.admit(create.watch_id, now, |id| Watcher {
+        let (made, waker) = self.channel.admit(create.watch_id, now, |id| Watcher {
             uid: shared.next_uid(),
             id,
             keys,
@@ -61,8 +90,21 @@ impl Stream {
             fragment: create.fragment,
             channel: Arc::clone(&self.channel),
         });
+        Admitted(Answered::Yes { made, waker, compacted })
+    }
+
+    /// Lets a watcher begin that was admitted.
+    pub fn begin(&self, admitted: Admitted) {
+        let (made, waker, compacted) = match admitted.0 {
+            Answered::No(reason) => return self.refuse(reason.to_owned()),
+            Answered::Yes { made, waker, compacted } => (made, waker, compacted),
+        };
+        if let Some(waker) = waker {
+            pending::wake(waker);
+        }
+        let shared = &self.shared;
         let Some((watcher, revision)) = made else { return };
-        let next = match create.start_revision {
+        let next = match watcher.start_revision {
             0 => revision.saturating_add(1),
             start if start < compacted => {
                 self.channel.overtake(&watcher, compacted);

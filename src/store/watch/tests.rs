@@ -10,6 +10,7 @@ use super::*;
 use crate::etcd::apply::Refusal;
 use crate::etcd::record::KeyValue;
 use crate::etcd::revision::Revision;
+use crate::store::mvcc::Portion;
 
 mod crowd;
 mod model;
@@ -118,7 +119,7 @@ impl History for Fake {
         self.lock().compacted
     }
 
-    fn events(&self, from: i64, to: i64, max: usize) -> Result<(Vec<Arc<Commit>>, i64), Error> {
+    fn events(&self, from: i64, to: i64, max: Portion) -> Result<(Vec<Arc<Commit>>, i64), Error> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let kept = self.lock();
         if let Some(error) = &kept.failure {
@@ -132,7 +133,7 @@ impl History for Fake {
         for commit in kept.commits[start..].iter().take_while(|commit| commit.revision <= to) {
             found.push(Arc::clone(commit));
             events += commit.events.len();
-            if events >= max {
+            if events >= max.events {
                 return Ok((found, commit.revision));
             }
         }

@@ -6,6 +6,7 @@ use crate::etcd::request::{
     UserChangePassword, VersionName,
 };
 use crate::format::page::KEY_BYTES_MAX;
+use crate::store::mvcc::Portion;
 
 #[test]
 fn names_that_no_row_can_have_are_refused_and_harm_nothing() {
@@ -128,7 +129,8 @@ fn what_is_read_after_the_end_is_an_error_or_what_it_was() {
                 core.read(|mvcc| mvcc.plan_range(&range)).unwrap().unwrap()
             })
             .collect();
-        let history = core.read(|mvcc| mvcc.plan_events(2, i64::MAX, 1000)).unwrap().unwrap();
+        let all = Portion { events: 1000, bytes: usize::MAX };
+        let history = core.read(|mvcc| mvcc.plan_events(2, i64::MAX, all)).unwrap().unwrap();
         match is_killed {
             true => store.kill(),
             false => store.close().unwrap(),
