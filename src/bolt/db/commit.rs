@@ -7,12 +7,13 @@
 
 use std::io;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use super::alloc::{Alloc, Run};
 use super::node::Node;
 use super::tree::Edit;
 use super::view::Moment;
-use super::{Batch, Error, Handle, Sizes};
+use super::{Batch, Error, Handle, Sizes, Spent};
 use crate::format::meta::{Meta, NO_FREELIST};
 use crate::format::usize_of;
 
@@ -31,8 +32,8 @@ pub(super) struct Writer {
 }
 
 impl Handle {
-    /// See [`super::Db::commit`].
-    pub(super) fn commit(&self, batch: Batch) -> Result<Sizes, Error> {
+    /// See [`super::Db::commit_timed`].
+    pub(super) fn commit(&self, batch: Batch) -> Result<(Sizes, Spent), Error> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = self.poison.get() {
             return Err(Error::Poisoned(why.clone()));
@@ -49,11 +50,12 @@ impl Handle {
         if let Some(freelist) = writer.freelist {
             writer.alloc.free(freelist);
         }
+        let began = Instant::now();
         let made = match Edit::new(&moment, &mut writer.alloc).run(batch) {
             Ok(Some(made)) => made,
             Ok(None) => {
                 writer.alloc.undo();
-                return Ok(moment.sizes);
+                return Ok((moment.sizes, Spent::default()));
             }
             Err(error) => {
                 writer.alloc.undo();
@@ -61,6 +63,7 @@ impl Handle {
             }
         };
         let (root, mut pages) = made;
+        let laid_out = Instant::now();
         let high_water_mark = writer.alloc.mark();
         let meta = Meta { root, freelist: NO_FREELIST, high_water_mark, txid, ..old };
         let has_grown = match self.grow(&meta, writer.growth_bytes) {
@@ -79,6 +82,8 @@ impl Handle {
             self.poison_by(&error);
             return Err(error.into());
         }
+        let spent =
+            Spent { layout: laid_out.saturating_duration_since(began), write: laid_out.elapsed() };
         writer.alloc.commit();
         writer.freelist = None;
         writer.slot = txid % 2;
@@ -87,7 +92,7 @@ impl Handle {
         pages.into_iter().for_each(|page| self.shared.cache.put(page));
         let moment = Arc::new(Moment::new(self.shared.clone(), meta, sizes));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = moment;
-        Ok(sizes)
+        Ok((sizes, spent))
     }
 
     /// Makes the file long enough for a page behind the last one; tells whether it was not.

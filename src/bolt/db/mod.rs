@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
@@ -165,6 +166,15 @@ pub struct Sizes {
     pub in_use_bytes: u64,
 }
 
+/// Where the time of a commit went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Laying out pages.
+    pub layout: Duration,
+    /// Writing and syncing them, and the meta.
+    pub write: Duration,
+}
+
 /// An open database; a clone is the same one.
 ///
 /// The lock is held until the last clone and the last view are dropped, or [`Db::close`].
@@ -222,7 +232,8 @@ impl Db {
         Ok(Self::new(Arc::new(file), options, meta, 1, Some((2, 1)), alloc))
     }
 
-    /// Opens a file and takes bbolt's exclusive lock (flock), without waiting.
+    /// Opens a file and takes bbolt's lock (flock), without waiting: the exclusive one, or the shared
+    /// one where the disk is only read.
     ///
     /// The whole tree is walked and checked; a stored freelist is not used.
     ///
@@ -301,6 +312,14 @@ impl Db {
     /// either state when it is opened again. A disk that is full before anything is written is no
     /// such failure.
     pub fn commit(&self, batch: Batch) -> Result<Sizes, Error> {
+        self.commit_timed(batch).map(|(sizes, _)| sizes)
+    }
+
+    /// The same, and tells what took how long.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn commit_timed(&self, batch: Batch) -> Result<(Sizes, Spent), Error> {
         self.handle.commit(batch)
     }
 
@@ -308,6 +327,12 @@ impl Db {
     #[must_use]
     pub fn sizes(&self) -> Sizes {
         self.view().sizes()
+    }
+
+    /// Number of transactions that a view holds, or that views get.
+    #[must_use]
+    pub fn moment_count(&self) -> usize {
+        self.handle.shared.live().len()
     }
 
     /// Ends all writing and reading, and gives up the lock although clones and views may still be
@@ -337,10 +362,18 @@ impl Sizes {
     }
 }
 
+/// Locks a file, for others who only read as well where it is only read.
 fn lock(file: &DiskFile) -> Result<(), Error> {
-    match rustix::fs::flock(file.file(), FlockOperation::NonBlockingLockExclusive) {
+    let is_read_only = file.is_read_only();
+    let kind = match is_read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(file.file(), kind) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked),
+        // A file system without locks: a copy can be read from there.
+        Err(_) if is_read_only => Ok(()),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }

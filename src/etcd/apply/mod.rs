@@ -218,6 +218,8 @@ pub enum Step {
     Txn {
         /// Whether all its conditions hold.
         succeeded: bool,
+        /// How many of them were looked at: the first that does not hold is the last one.
+        compared: usize,
         /// How many operations its list has.
         ops: usize,
     },

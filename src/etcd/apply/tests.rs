@@ -108,8 +108,12 @@ fn rows_have_the_hash_that_etcd_publishes() {
         vec![Op::Put(put("x", "1")), Op::Put(put("y", "1")), Op::DeleteRange(delete("a", ""))];
     let effect = store.apply(Body::Txn(Txn { success: ops, ..Txn::default() }));
     assert_eq!((effect.revision, effect.changes.len()), (9, 3));
-    let steps =
-        [Step::Txn { succeeded: true, ops: 3 }, Step::Put(0), Step::Put(1), Step::Delete(2..3)];
+    let steps = [
+        Step::Txn { succeeded: true, compared: 0, ops: 3 },
+        Step::Put(0),
+        Step::Put(1),
+        Step::Delete(2..3),
+    ];
     assert_eq!(effect.steps, steps);
     puts(&mut store, &[("a", "3"), ("y", "-"), ("d", "1"), ("d", "-")]);
     let mut crc = crc32c::crc32c(b"key");

@@ -43,17 +43,25 @@ pub(super) fn read(state: &dyn State, request: &Txn<'_>) -> Result<Vec<Step>, St
     Ok(writer.into_steps())
 }
 
+/// Whether a transaction's conditions hold, and how many were looked at.
+#[derive(Clone, Copy, Default)]
+struct Chosen {
+    succeeded: bool,
+    compared: usize,
+}
+
 /// Notes, for a transaction and then for each one in its list, whether its conditions hold.
-fn choose(state: &dyn State, request: &Txn<'_>, path: &mut Vec<bool>) -> Result<(), Stop> {
-    let mut succeeded = true;
+fn choose(state: &dyn State, request: &Txn<'_>, path: &mut Vec<Chosen>) -> Result<(), Stop> {
+    let mut at = Chosen { succeeded: true, compared: 0 };
     for compare in &request.compare {
+        at.compared = at.compared.saturating_add(1);
         if !holds(state, compare)? {
-            succeeded = false;
+            at.succeeded = false;
             break;
         }
     }
-    path.push(succeeded);
-    for op in chosen(request, succeeded) {
+    path.push(at);
+    for op in chosen(request, at.succeeded) {
         if let Op::Txn(inner) = op {
             choose(state, inner, path)?;
         }
@@ -131,9 +139,9 @@ fn decide(compare: &Compare<'_>, order: Ordering) -> bool {
 fn check(
     state: &dyn State,
     request: &Txn<'_>,
-    path: &mut std::slice::Iter<'_, bool>,
+    path: &mut std::slice::Iter<'_, Chosen>,
 ) -> Result<(), Stop> {
-    let succeeded = path.next().copied().unwrap_or_default();
+    let Chosen { succeeded, .. } = path.next().copied().unwrap_or_default();
     for op in chosen(request, succeeded) {
         match op {
             Op::Range(range) => check_range(state, range)?,
@@ -157,11 +165,11 @@ fn check_range(state: &dyn State, range: &Range<'_>) -> Result<(), Stop> {
 fn execute<'a>(
     writer: &mut Writer<'_, 'a>,
     request: &Txn<'a>,
-    path: &mut std::slice::Iter<'_, bool>,
+    path: &mut std::slice::Iter<'_, Chosen>,
 ) -> Result<(), Stop> {
-    let succeeded = path.next().copied().unwrap_or_default();
+    let Chosen { succeeded, compared } = path.next().copied().unwrap_or_default();
     let ops = chosen(request, succeeded);
-    writer.step(Step::Txn { succeeded, ops: ops.len() });
+    writer.step(Step::Txn { succeeded, compared, ops: ops.len() });
     for op in ops {
         match op {
             Op::Range(_) => writer.step(Step::Range(writer.change_count())),

@@ -13,8 +13,10 @@ use super::Shared;
 use super::queue::{Done, Proposal, Reply};
 use crate::etcd::apply::Outcome;
 use crate::etcd::request::Content;
+use crate::format::u64_of;
 use crate::format::wal::Entry;
 use crate::store::error::Error;
+use crate::store::figures::Kind;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::{Applied, LeaseChange};
 
@@ -143,6 +145,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 struct Effect {
     applied: Applied,
     reply: Reply,
+    asked: Option<(Kind, Instant)>,
     /// It was over the quota, and done all the same.
     is_over: bool,
     /// The request, where it may end what tokens are valid.
@@ -160,20 +163,24 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
         let mut in_hand = None;
         let slice = shared.core.write(|mvcc| {
             let began = Instant::now();
+            let mut last = began;
             for proposal in rest.by_ref() {
-                let Proposal { kind, data, cost, touches_auth, reply } = proposal;
+                let Proposal { kind, data, cost, touches_auth, asked, reply } = proposal;
                 let is_over = cost > 0 && !shared.backend.admits(cost);
                 in_hand = Some(reply);
                 let index = first_index;
                 let entry = Entry { kind, term, index, data: &data, unknown_field: None };
                 match mvcc.apply(&entry) {
                     Ok(Some(applied)) => {
+                        let now = Instant::now();
+                        note_applied(shared, &applied, now.saturating_duration_since(last));
+                        last = now;
                         if applied.auth_changed {
                             shared.core.note_auth(mvcc);
                         }
                         let data = touches_auth.then_some(data);
                         let reply = in_hand.take().unwrap_or(Reply::Nobody);
-                        effects.push(Effect { applied, reply, is_over, data });
+                        effects.push(Effect { applied, reply, asked, is_over, data });
                     }
                     Ok(None) => {
                         let what = format!("entry {index} of the log was applied before");
@@ -186,7 +193,9 @@ pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
                     }
                 }
                 first_index = first_index.saturating_add(1);
-                if effects.len().is_multiple_of(LOOK) && began.elapsed() >= SLICE {
+                if effects.len().is_multiple_of(LOOK)
+                    && last.saturating_duration_since(began) >= SLICE
+                {
                     break;
                 }
             }
@@ -229,7 +238,13 @@ fn tell(shared: &Arc<Shared>, mut effects: Vec<Effect>) {
         });
         shared.ends.note(ended);
     }
-    for Effect { mut applied, reply, is_over, data } in effects {
+    if effects.is_empty() {
+        return;
+    }
+    shared.figures.ended.add(u64_of(effects.len()));
+    let now = Instant::now();
+    for Effect { mut applied, reply, asked, is_over, data } in effects {
+        shared.figures.note_request(asked, true, now);
         applied.fetch();
         if let Some(data) = data
             && applied.outcome == Outcome::Done
@@ -250,6 +265,19 @@ fn tell(shared: &Arc<Shared>, mut effects: Vec<Effect>) {
             (None, reply, _) => reply,
         };
         answer(shared, applied, reply, is_over);
+    }
+}
+
+/// Counts an entry that was applied; what only says that revisions are gone already counts as
+/// done, as with etcd.
+fn note_applied(shared: &Shared, applied: &Applied, took: Duration) {
+    use crate::etcd::apply::Refusal;
+    let is_done = matches!(applied.outcome, Outcome::Done | Outcome::Refused(Refusal::Compacted));
+    if let Some(kind) = applied.counted_as {
+        shared.figures.note_applied(kind, is_done, took);
+    }
+    if applied.compaction.is_some() {
+        shared.figures.index_pause.time(took);
     }
 }
 

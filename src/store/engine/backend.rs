@@ -239,6 +239,9 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
         return Err(shared.health.refusal().unwrap_or(Error::Stopped));
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
+    if shared.is_read_only {
+        return Ok(db.view());
+    }
     shared.backend.is_dirty.store(false, Ordering::Release);
     // Only one batch is out at a time, and its committer has the lock: one that is out was lost
     // by a caller's thread that panicked.
@@ -265,11 +268,16 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
             writing.recorded = None;
         }
     }
-    let sizes = db.commit(batch).map_err(|error| {
+    let began = Instant::now();
+    let committed = db.commit_timed(batch);
+    shared.figures.commit.since(began);
+    let (sizes, spent) = committed.map_err(|error| {
         let error = storage(&error);
         shared.fail(&error);
         error
     })?;
+    shared.figures.commit_layout.time(spent.layout);
+    shared.figures.commit_write.time(spent.write);
     let view = db.view();
     note_view(shared, view.clone())?;
     writing.saved = applied;
@@ -369,7 +377,12 @@ pub(super) fn record_snapshot(shared: &Shared, (index, term): (u64, u64)) -> Res
         let version = shared.cluster_version();
         let at = (index, term);
         let voters = &shared.voters;
-        open::write_snap(disk, &shared.snap_dir, at, voters, &members, &removed, version)?;
+        let began = Instant::now();
+        let spent =
+            open::write_snap(disk, &shared.snap_dir, at, voters, &members, &removed, version)?;
+        shared.figures.snap_save.since(began);
+        shared.figures.snap_encode.time(spent.encode);
+        shared.figures.snap_fsync.time(spent.sync);
     }
     shared.planned_snapshot.store(index, Ordering::Release);
     let conf_state = Some(shared.voters.clone());

@@ -4,6 +4,7 @@
 //! queued. What the caller waits for comes when the entry is synced and applied.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::queue::{Done, Outcome, Proposal, Reply};
 use super::{LAG_MAX, Shared, Store, Submission};
@@ -12,6 +13,7 @@ use crate::etcd::request::{Body, Compaction, DeleteRange, Header, Op, Put, Range
 use crate::format::wal::entry_kind;
 use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
+use crate::store::figures::Kind;
 use crate::store::guard::{self, Caller, Wish};
 use crate::store::pending::{Pending, pending};
 
@@ -82,12 +84,20 @@ impl Store {
     ) -> Result<Answer<answer::Range>, Error> {
         let shared = self.shared();
         guard::check_range_form(request)?;
+        let began = Instant::now();
         let wish = Wish::Range(request.key, request.range_end);
-        let mut plan = shared.look(caller, wish, |mvcc| mvcc.plan_range(request))??;
-        while !plan.is_planned() {
-            shared.core.read(|mvcc| mvcc.plan_more(&mut plan))?;
-        }
-        plan.fetch()
+        let looked = shared.look(caller, wish, |mvcc| mvcc.plan_range(request));
+        let is_allowed = looked.is_ok();
+        let read = || {
+            let mut plan = looked??;
+            while !plan.is_planned() {
+                shared.core.read(|mvcc| mvcc.plan_more(&mut plan))?;
+            }
+            plan.fetch()
+        };
+        let answer = read();
+        shared.figures.note_range(began, answer.is_ok(), is_allowed);
+        answer
     }
 
     /// Forgets what is older than a revision; physical: waits until it is gone from the database.
@@ -111,7 +121,10 @@ impl Store {
     pub fn wait(&self, pending: Pending<Outcome>) -> Outcome {
         match pending.wait_for(self.shared().options.request_timeout) {
             Ok(outcome) => self.shared().settle(outcome),
-            Err(_) => Err(Error::Timeout),
+            Err(_) => {
+                self.shared().figures.failed.add(1);
+                Err(Error::Timeout)
+            }
         }
     }
 
@@ -168,11 +181,15 @@ impl Shared {
         if let Body::Txn(txn) = &body
             && is_read_only(txn)
         {
-            let done = self.read_txn(caller, &body, txn)?;
+            let began = Instant::now();
+            let done = self.read_txn(caller, &body, txn);
+            self.figures.note_read_txn(began, done.is_ok());
+            let done = done?;
             let (promise, pending) = pending();
             promise.fulfil(Ok(done));
             return Ok(pending);
         }
+        self.check_writable()?;
         self.check(caller, Wish::Request(&body))?;
         let makes_rows_longer = makes_rows_longer(&body);
         if makes_rows_longer {
@@ -188,7 +205,12 @@ impl Shared {
             self.raise_nospace(Reply::Refused(promise, refusal));
             return Ok(pending);
         }
-        self.check_lag(LAG_MAX)?;
+        let asked = (Kind::of(&body), Instant::now());
+        let failed = |error| {
+            self.figures.note_request(Some(asked), false, Instant::now());
+            error
+        };
+        self.check_lag(LAG_MAX).map_err(failed)?;
         if let Body::LeaseGrant(grant) = &mut body
             && grant.id == 0
         {
@@ -197,13 +219,15 @@ impl Shared {
         let touches_auth = touches_auth(&body);
         let data = self.encode(caller, body);
         if data.len() > self.options.request_bytes_max {
-            return Err(Error::TooLarge);
+            return Err(failed(Error::TooLarge));
         }
         if makes_rows_longer && data.len() > LONG_BYTES {
-            self.check_lag(LAG_MAX_LONG)?;
+            self.check_lag(LAG_MAX_LONG).map_err(failed)?;
         }
         let reply = Reply::Caller(promise);
-        self.propose(Proposal { kind: entry_kind::NORMAL, data, cost, touches_auth, reply })?;
+        let kind = entry_kind::NORMAL;
+        let asked = Some(asked);
+        self.propose(Proposal { kind, data, cost, touches_auth, asked, reply }).map_err(failed)?;
         Ok(pending)
     }
 
@@ -230,6 +254,7 @@ impl Shared {
     fn read_txn(&self, caller: &Caller, body: &Body<'_>, txn: &Txn<'_>) -> Result<Done, Error> {
         let wish = Wish::Request(body);
         let mut plan = self.look(caller, wish, |mvcc| mvcc.plan_txn(txn))??;
+        self.figures.count_read_txn(plan.tally());
         while !plan.is_planned() {
             self.core.read(|mvcc| mvcc.plan_more_txn(&mut plan))?;
         }

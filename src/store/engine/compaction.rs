@@ -8,8 +8,9 @@
 //!    it is finished, are gone from the file.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::figures::Compacted;
 use super::queue::{Done, Outcome};
 use super::{Shared, backend, hashing};
 use crate::store::error::Error;
@@ -96,12 +97,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
 fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
     backend::commit(shared)?;
     hashing::before_compaction(shared);
+    let counted = Compacted::begin(shared)?;
     let mut since_rest = 0_usize;
     let mut wait = WAIT;
     while !is_over() {
         let step = shared.core.write(|mvcc| {
+            let began = Instant::now();
             let step = mvcc.compact_some(STEP_ROWS.min(shared.options.compaction_batch_limit));
             shared.backend.note_unsaved(mvcc.unsaved());
+            counted.step(step.dropped, began);
             step
         })?;
         if step.dropped > 0 {
@@ -109,6 +113,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         }
         if step.is_finished {
             backend::commit(shared)?;
+            counted.end();
             let saved = shared.core.read(|mvcc| mvcc.compaction_saved())?;
             let mut inner = shared.compaction.lock();
             let waiting = std::mem::take(&mut inner.waiting);

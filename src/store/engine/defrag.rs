@@ -44,13 +44,15 @@ impl Store {
     /// The database is then as it was.
     pub fn defragment(&self, caller: &Caller) -> Result<(), Error> {
         let shared = self.shared();
+        shared.check_writable()?;
         shared.check(caller, Wish::Admin)?;
         let _one = shared.defragmenting.lock().unwrap_or_else(PoisonError::into_inner);
         check_room(shared)?;
         let path = shared.snap_dir.join("db");
         let copy = shared.snap_dir.join(format!("db.tmp.{:016x}", shared.new_id()));
         let copying = Copying { shared, copy };
-        defragment(shared, &path, &copying.copy)
+        let figures = shared.figures.defragmenting();
+        defragment(shared, &path, &copying.copy).inspect(|()| figures.done())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Hash and HashKV of what a running store holds.
 
+use std::time::Instant;
+
 use super::aside::aside;
 use super::{Shared, Store, backend};
 use crate::etcd::hash::HashKv;
@@ -36,8 +38,11 @@ impl Store {
     pub fn hash_kv(&self, caller: &Caller, revision: i64) -> Result<Answer<HashKv>, Error> {
         let shared = self.shared();
         let look = |mvcc: &Mvcc| (mvcc.plan_hash_kv(revision), mvcc.revision());
+        let began = Instant::now();
         let (plan, revision) = shared.look(caller, Wish::Admin, look)?;
-        Ok(Answer { revision, body: plan?.fetch()? })
+        let body = plan?.fetch()?;
+        shared.figures.hash_kv.since(began);
+        Ok(Answer { revision, body })
     }
 
     /// Sums all buckets of the backend: for tests.
@@ -47,8 +52,11 @@ impl Store {
     pub fn hash(&self, caller: &Caller) -> Result<Answer<u32>, Error> {
         let shared = self.shared();
         shared.check(caller, Wish::Admin)?;
+        let began = Instant::now();
         let view = backend::commit(shared)?;
         let minor = if shared.compat == Compat::V3_6 { 6 } else { 7 };
-        Ok(Answer { revision: self.revision(), body: hash_all(&view, minor)? })
+        let body = hash_all(&view, minor)?;
+        shared.figures.hash.since(began);
+        Ok(Answer { revision: self.revision(), body })
     }
 }

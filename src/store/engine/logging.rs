@@ -11,10 +11,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::Shared;
 use super::applying::Logged;
 use super::queue::{Proposal, Reply, Work};
+use crate::format::u64_of;
 use crate::format::wal::{Entry, HardState, Snapshot};
 use crate::store::error::Error;
 use crate::store::log::Wal;
@@ -131,7 +133,15 @@ fn save(shared: &Arc<Shared>, writer: &mut Writer, batch: Vec<Proposal>) {
 
 /// Tells whoever waits that the outcome is not known.
 pub(super) fn refuse(shared: &Shared, batch: Vec<Proposal>) {
+    if batch.is_empty() {
+        return;
+    }
+    let count = u64_of(batch.len());
+    shared.figures.ended.add(count);
+    shared.figures.failed.add(count);
+    let now = Instant::now();
     for proposal in batch {
+        shared.figures.note_request(proposal.asked, false, now);
         match proposal.reply {
             Reply::Nobody => {}
             Reply::Caller(promise) => promise.fulfil(Err(shared.health.unknown_outcome())),

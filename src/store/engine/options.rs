@@ -61,6 +61,8 @@ pub struct Options {
     /// HashKV at the revision of the compaction; it costs passes over all rows, and is left out
     /// where more than 1 GiB is in use: HashKV at that revision is then summed when asked for.
     pub hash_at_compaction: bool,
+    /// A request is slow that takes longer to be applied, or read.
+    pub warning_apply_duration: Duration,
     /// How long a token lives after its last use.
     pub auth_token_ttl: Duration,
     /// Cost of hashing a new password.
@@ -110,6 +112,7 @@ setters! { Options:
     compaction_batch_limit: usize,
     compaction_sleep: Duration,
     hash_at_compaction: bool,
+    warning_apply_duration: Duration,
     auth_token_ttl: Duration,
     bcrypt_cost: u32,
     watch_progress_interval: Duration,
@@ -145,6 +148,7 @@ impl Default for Options {
             compaction_batch_limit: 1000,
             compaction_sleep: Duration::from_millis(10),
             hash_at_compaction: true,
+            warning_apply_duration: Duration::from_millis(100),
             auth_token_ttl: Duration::from_secs(300),
             bcrypt_cost: crate::etcd::apply::DEFAULT_BCRYPT_COST,
             watch_progress_interval: Duration::from_secs(600),

@@ -1,10 +1,13 @@
 //! Requests on their way to the log, in the order in which they will be numbered.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use crate::format::u64_of;
 use crate::format::wal::{Snapshot, entry_kind};
 use crate::store::answer::Answer;
 use crate::store::error::Error;
+use crate::store::figures::Kind;
 use crate::store::pending::Promise;
 
 /// What came of a request that was logged.
@@ -40,12 +43,14 @@ pub(super) struct Proposal {
     pub(super) cost: u64,
     /// Whether it may change who may do what.
     pub(super) touches_auth: bool,
+    /// What it is, and since when its caller waits; `None` for what nobody asked for.
+    pub(super) asked: Option<(Kind, Instant)>,
     pub(super) reply: Reply,
 }
 
 impl Proposal {
     pub(super) fn normal(data: Vec<u8>, reply: Reply) -> Self {
-        Self { kind: entry_kind::NORMAL, data, cost: 0, touches_auth: false, reply }
+        Self { kind: entry_kind::NORMAL, data, cost: 0, touches_auth: false, asked: None, reply }
     }
 }
 
@@ -62,6 +67,8 @@ struct Inner {
     works: Vec<Work>,
     /// Of what waits, and of what was taken and is not written yet.
     bytes: usize,
+    /// Requests that were taken, since the start.
+    proposed: u64,
     is_awaited: bool,
     is_closed: bool,
 }
@@ -83,9 +90,9 @@ impl Queue {
 
     /// Adds work; drops it where the queue is closed or full, so that who waits learns that.
     pub(super) fn push(&self, work: Work) -> Result<(), Rejected> {
-        let size = match &work {
-            Work::Propose(proposal) => proposal.data.len(),
-            Work::Snapshot(_) => 0,
+        let (size, proposed) = match &work {
+            Work::Propose(proposal) => (proposal.data.len(), 1),
+            Work::Snapshot(_) => (0, 0),
         };
         let mut inner = self.lock();
         let rejected = match inner.is_closed {
@@ -101,6 +108,7 @@ impl Queue {
             return Err(rejected);
         }
         inner.bytes = inner.bytes.saturating_add(size);
+        inner.proposed = inner.proposed.saturating_add(proposed);
         inner.works.push(work);
         let wakes = std::mem::take(&mut inner.is_awaited);
         drop(inner);
@@ -130,6 +138,17 @@ impl Queue {
     pub(super) fn note_written(&self, bytes: usize) {
         let mut inner = self.lock();
         inner.bytes = inner.bytes.saturating_sub(bytes);
+    }
+
+    /// Requests went to the log without the queue.
+    pub(super) fn note_proposed(&self, count: usize) {
+        let mut inner = self.lock();
+        inner.proposed = inner.proposed.saturating_add(u64_of(count));
+    }
+
+    /// Number of requests that were taken since the start.
+    pub(super) fn proposed(&self) -> u64 {
+        self.lock().proposed
     }
 
     /// Number of requests that wait.

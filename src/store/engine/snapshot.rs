@@ -4,6 +4,8 @@
 //! SHA-256 over it: what `etcdctl snapshot save` writes.
 
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
@@ -11,6 +13,7 @@ use super::{Store, backend};
 use crate::bolt::db::View;
 use crate::format::{u64_of, usize_of};
 use crate::store::error::Error;
+use crate::store::figures::live::Live;
 use crate::store::guard::{Caller, Wish};
 
 /// Bytes of the sum at the end.
@@ -27,6 +30,8 @@ pub struct Snapshot {
     trailer: Option<Vec<u8>>,
     storage_version: String,
     revision: i64,
+    figures: Arc<Live>,
+    began: Instant,
 }
 
 impl Store {
@@ -37,6 +42,7 @@ impl Store {
     pub fn snapshot(&self, caller: &Caller) -> Result<Snapshot, Error> {
         let shared = self.shared();
         shared.check(caller, Wish::Admin)?;
+        let began = Instant::now();
         // Read before the commit: the view has at least this.
         let revision = self.revision();
         let view = backend::commit(shared)?;
@@ -49,6 +55,8 @@ impl Store {
             trailer: None,
             storage_version: self.shared().compat.storage_version().to_string(),
             revision,
+            figures: Arc::clone(&shared.figures),
+            began,
         })
     }
 }
@@ -76,6 +84,12 @@ impl Snapshot {
     #[must_use]
     pub fn revision(&self) -> i64 {
         self.revision
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.figures.snapshot.since(self.began);
     }
 }
 

@@ -1,3 +1,4 @@
+mod reading;
 mod strain;
 mod wakers;
 
@@ -17,6 +18,7 @@ use crate::store::guard::Quota;
 use crate::store::watch::Create;
 
 mod face;
+mod figures;
 
 const ALL: Range<'static> = Range {
     key: &[0],

@@ -155,7 +155,7 @@ fn end_leases(shared: &Shared, ending: &mut Ending) {
 
 /// Logs the ends of leases, but of those that are on their way.
 pub(super) fn revoke(shared: &Shared, ending: &mut Ending, ended: Vec<i64>) {
-    for id in settle(ending).into_iter().chain(ended) {
+    for id in settle(shared, ending).into_iter().chain(ended) {
         if let Entry::Vacant(entry) = ending.entry(id) {
             let (promise, waiting) = pending();
             let data = shared.encode_own(Body::LeaseRevoke(LeaseRevoke { id }));
@@ -168,12 +168,13 @@ pub(super) fn revoke(shared: &Shared, ending: &mut Ending, ended: Vec<i64>) {
 
 /// Forgets what came; returns leases that are there still, because rules of auth were changed while
 /// their ends were on their way.
-fn settle(ending: &mut Ending) -> Vec<i64> {
+fn settle(shared: &Shared, ending: &mut Ending) -> Vec<i64> {
     let mut again = Vec::new();
     for (id, waiting) in std::mem::take(ending) {
         match waiting.wait_for(Duration::ZERO) {
             Err(waiting) => drop(ending.insert(id, waiting)),
             Ok(Some(Err(Error::Refused(Refusal::AuthOldRevision)))) => again.push(id),
+            Ok(Some(Ok(_))) => shared.figures.leases_expired.add(1),
             Ok(_) => {}
         }
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Clock;
+use super::figures::histogram::{Histogram, TTL};
 use super::mvcc::LeaseChange;
 
 /// Leases whose ends are logged in a second, at most: half of them in each round of half a second.
@@ -35,6 +36,17 @@ pub struct Lessor {
     queue: BTreeSet<(Duration, i64)>,
     /// Since when each has not been checkpointed; not those whose time is too short for it.
     unrecorded: BTreeSet<(Duration, i64)>,
+    counts: Counts,
+}
+
+/// What became of leases since the start.
+#[derive(Debug)]
+pub struct Counts {
+    pub granted: u64,
+    pub revoked: u64,
+    pub renewed: u64,
+    /// Times to live that were granted, in seconds.
+    pub ttls: Histogram,
 }
 
 #[derive(Debug)]
@@ -87,6 +99,7 @@ impl Lessor {
             leases: HashMap::new(),
             queue: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
+            counts: Counts { granted: 0, revoked: 0, renewed: 0, ttls: Histogram::new(&TTL) },
         };
         for &(id, granted_ttl_s, recorded_ttl_s) in leases {
             let ttl_s = if recorded_ttl_s > 0 { recorded_ttl_s } else { granted_ttl_s };
@@ -109,10 +122,15 @@ impl Lessor {
         match change {
             LeaseChange::Granted { id, ttl_s } => {
                 self.remove(id);
+                self.counts.granted = self.counts.granted.saturating_add(1);
+                self.counts.ttls.observe(u64::try_from(ttl_s).unwrap_or(0));
                 let expiry = now.saturating_add(seconds(ttl_s));
                 self.insert(id, Lease::new(ttl_s, 0, now, expiry));
             }
-            LeaseChange::Revoked(id) => self.remove(id),
+            LeaseChange::Revoked(id) => {
+                self.counts.revoked = self.counts.revoked.saturating_add(1);
+                self.remove(id);
+            }
             LeaseChange::Checkpointed { id, remaining_ttl_s } => {
                 if let Some(lease) = self.leases.get_mut(&id) {
                     lease.recorded_ttl_s = remaining_ttl_s;
@@ -133,7 +151,14 @@ impl Lessor {
         // Leases that a start spread may have more time than they were granted.
         let expiry = now.saturating_add(seconds(ttl_s));
         self.set_expiry(id, expiry);
+        self.counts.renewed = self.counts.renewed.saturating_add(1);
         Renewal::Renewed { ttl_s, is_recorded }
+    }
+
+    /// Returns what became of leases.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Tells a lease's time.

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{BUFFER_KEPT_BYTES, Held, Wal, lock};
 use crate::bolt::disk::{Disk, DiskFile};
@@ -54,6 +55,7 @@ pub(super) fn create(
         is_dirty: false,
         poison: None,
         notes,
+        figures: Arc::default(),
     })
 }
 

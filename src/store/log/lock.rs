@@ -8,6 +8,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Held, Released, Wal, create};
 use crate::bolt::disk::Disk;
@@ -233,6 +234,7 @@ impl Locked {
             is_dirty: false,
             poison: None,
             notes: note.into_iter().collect(),
+            figures: Arc::default(),
         };
         if end == 0 {
             // A segment whose head never arrived: without it no reader begins there.

@@ -27,8 +27,11 @@ pub(super) mod tests;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 use super::error::Error;
+use super::figures::live;
 use crate::bolt::disk::{Disk, DiskFile};
 use crate::etcd::log::Log;
 #[cfg(not(test))]
@@ -137,6 +140,7 @@ pub struct Wal {
     is_dirty: bool,
     poison: Option<String>,
     notes: Vec<String>,
+    figures: Arc<live::Wal>,
 }
 
 impl Wal {
@@ -198,7 +202,9 @@ impl Wal {
             return self.cut();
         }
         if self.is_dirty {
+            let began = Instant::now();
             let synced = self.tail.file.sync();
+            self.figures.fsync.since(began);
             self.done("sync", synced)?;
             self.is_dirty = false;
         }
@@ -268,6 +274,11 @@ impl Wal {
         self.poison.as_deref()
     }
 
+    /// Where the log counts what it does.
+    pub fn figures(&self) -> Arc<live::Wal> {
+        Arc::clone(&self.figures)
+    }
+
     /// Takes what a person should know, for the log of the program.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
@@ -298,7 +309,10 @@ impl Wal {
             return Ok(());
         }
         let length = u64_of(bytes.len());
+        let began = Instant::now();
         let written = self.tail.file.write_all_at(bytes, self.offset);
+        self.figures.write.since(began);
+        self.figures.bytes.add(length);
         self.is_dirty = true;
         if written.is_err() {
             // Half a record in the middle of a sector would look like damage, and no server would
@@ -350,7 +364,9 @@ impl Wal {
 
     /// Ends the segment and begins the next one.
     fn cut(&mut self) -> Result<(), Error> {
+        let began = Instant::now();
         let ended = self.tail.file.set_len(self.offset).and_then(|()| self.tail.file.sync());
+        self.figures.fsync.since(began);
         self.done("end", ended)?;
         self.is_dirty = false;
 
@@ -380,8 +396,11 @@ impl Wal {
         let note = create::set_aside(&file, self.segment_bytes)?;
         let is_set_aside = note.is_none();
         self.notes.extend(note);
+        let began = Instant::now();
         file.write_all_at(self.encoder.bytes(), 0)?;
+        self.figures.bytes.add(u64_of(self.encoder.bytes().len()));
         file.sync()?;
+        self.figures.fsync.since(began);
         self.disk.rename(&next, path)?;
         self.disk.sync_dir(&self.dir)?;
         Ok((file, is_set_aside))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Mvcc;
 use super::read::RangePlan;
-use super::tail;
+use super::{Tally, tail};
 use crate::bolt::db::ROW_BYTES_MAX;
 use crate::etcd::apply::{self, Effect, Latest, Outcome, Row, Rules, Warning};
 use crate::etcd::record::KeyValue;
@@ -17,6 +17,7 @@ use crate::format::u64_of;
 use crate::format::wal::{ConfChange, Entry};
 use crate::store::answer;
 use crate::store::error::Error;
+use crate::store::figures::Kind;
 use crate::store::kv::{Commit, Event};
 
 /// What applying an entry came to, beside the change of the state.
@@ -30,6 +31,8 @@ pub struct Applied {
     pub request_id: u64,
     /// etcd's name of what was asked.
     pub kind: &'static str,
+    /// The same, where it was a request.
+    pub counted_as: Option<Kind>,
     /// Whether it was done.
     pub outcome: Outcome,
     /// What the client is told, when [`Applied::fetch`] was called.
@@ -121,6 +124,7 @@ impl Mvcc {
             Outcome::Refused(refusal) => Err(refusal.into()),
             Outcome::Done => self.respond(body, &effect, standing, &mut reads),
         };
+        self.tally.add(Tally::of(body, &effect));
         // Last: an entry that was taken over by half, before a panic, is not to be saved.
         self.applied = (entry.index, entry.term);
         Ok(Some(Applied {
@@ -128,6 +132,7 @@ impl Mvcc {
             term: effect.term,
             request_id,
             kind: effect.kind,
+            counted_as: body.map(Kind::of),
             outcome: effect.outcome,
             answer,
             reads,

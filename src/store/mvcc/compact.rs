@@ -76,6 +76,12 @@ impl Mvcc {
         CompactStep { dropped, is_finished: true, is_waiting: false }
     }
 
+    /// Tells whether a compaction is accepted and not worked off.
+    #[must_use]
+    pub fn is_compacting(&self) -> bool {
+        self.compacting.finished < self.compacting.accepted
+    }
+
     /// Revision of the last compaction whose rows are gone from the backend, -1 for none: who waits
     /// for a compaction up to it need not wait any more.
     #[must_use]

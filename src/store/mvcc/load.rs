@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::Mvcc;
 use super::attached::Attached;
 use super::compact::Compacting;
 use super::hash::Hashes;
@@ -16,6 +15,7 @@ use super::pins::Pins;
 use super::rows::{BUCKETS, Rows};
 use super::save::Saving;
 use super::tail::Tail;
+use super::{Mvcc, Tally};
 use crate::bolt::db::View;
 use crate::etcd::apply::{Rules, StoredRole, StoredUser};
 use crate::etcd::members::Member;
@@ -82,6 +82,7 @@ impl Mvcc {
             saving: Saving::new(revision, applied.0),
             pins: Pins::default(),
             hashes: Hashes::default(),
+            tally: Tally::default(),
         })
     }
 }

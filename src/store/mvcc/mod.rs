@@ -29,11 +29,13 @@ mod respond;
 mod rows;
 mod save;
 mod tail;
+mod tally;
 
 pub use apply::{Applied, LeaseChange};
 pub use hash::hash_all;
 pub use history::History;
 pub use keys::Keys;
+pub use tally::Tally;
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -73,6 +75,7 @@ pub struct Mvcc {
     saving: Saving,
     pins: Pins,
     hashes: Hashes,
+    tally: Tally,
 }
 
 impl Mvcc {
@@ -107,6 +110,24 @@ impl Mvcc {
     pub fn alarms(&self) -> Vec<Alarm> {
         let rows = self.rows.each(schema::ALARM);
         rows.filter_map(|(key, value)| Alarm::decode(key, value).ok()).collect()
+    }
+
+    /// What was asked of the keys since [`Mvcc::begin_tally`]; reads that were not logged are not in
+    /// it.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Begins to count requests on the keys anew.
+    pub fn begin_tally(&mut self) {
+        self.tally = Tally::default();
+    }
+
+    /// Number of keys that are live.
+    #[must_use]
+    pub fn key_count(&self) -> u64 {
+        self.index.count(Span::From(&[]))
     }
 
     /// Bytes of memory of index and tail, about.

@@ -7,7 +7,7 @@
 //! `etcdserver/apply`, 3.6.16.
 
 use super::read::{RangePlan, STEP_KEYS, record};
-use super::{Applied, Mvcc};
+use super::{Applied, Mvcc, Tally};
 use crate::etcd::apply::{self, Change, Effect, Latest, ReadError, Step};
 use crate::etcd::request::{Body, Op, Txn};
 use crate::etcd::revision::Revision;
@@ -21,6 +21,7 @@ pub struct TxnPlan {
     revision: i64,
     txn: answer::Txn,
     reads: Vec<RangePlan>,
+    tally: Tally,
 }
 
 /// Builds the answer of a transaction; its reads, and the records that its deletes are to answer,
@@ -175,7 +176,8 @@ impl Mvcc {
             is_stepwise: true,
         };
         let txn = builder.txn(request)?;
-        Ok(TxnPlan { revision: self.revision, txn, reads: builder.reads })
+        let tally = Tally::of_reads(&steps);
+        Ok(TxnPlan { revision: self.revision, txn, reads: builder.reads, tally })
     }
 }
 
@@ -277,6 +279,12 @@ impl Applied {
 }
 
 impl TxnPlan {
+    /// What it asks of the keys.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
     /// Tells whether all steps are done.
     #[must_use]
     pub fn is_planned(&self) -> bool {

@@ -3,6 +3,7 @@
 //! Source: etcd `snap.Snapshotter.save`, `GetMembershipInfoInV2Format`, `purgeFile`, 3.6.16.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::{OpenError, names};
 use crate::bolt::disk::Disk;
@@ -15,6 +16,15 @@ use crate::store::error::Error;
 
 /// Snapshot files that etcd keeps.
 pub const SNAPS_KEPT: usize = 5;
+
+/// Where the time of writing a snapshot file went.
+#[derive(Clone, Copy, Debug)]
+pub struct SnapSpent {
+    /// Making its content.
+    pub encode: Duration,
+    /// Syncing the file.
+    pub sync: Duration,
+}
 
 /// Writes a snapshot file (`.snap`), with the v2 store that etcd up to 3.6 reads, synced. It is
 /// there whole or not at all; what has its name is replaced.
@@ -29,26 +39,33 @@ pub fn write_snap(
     members: &[Member],
     removed: &[MemberId],
     version: Option<Version>,
-) -> Result<(), Error> {
+) -> Result<SnapSpent, Error> {
+    let began = Instant::now();
     let store = v2_store::encode(members, removed, version, index);
     let snap =
         Snap { data: store.as_bytes(), conf_state: voters.clone(), index, term, ..Snap::default() };
+    let bytes = snap.encode();
+    let encode = began.elapsed();
+    let mut sync = Duration::ZERO;
     let name = file_name(term, index);
     let path = snap_dir.join(&name);
     // A server deletes what begins so at its start.
     let making = snap_dir.join(format!("tmp.{name}"));
-    let write = || {
+    let mut write = || {
         match disk.remove(&making) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = disk.create(&making)?;
-        file.write_all_at(&snap.encode(), 0)?;
+        file.write_all_at(&bytes, 0)?;
+        let began = Instant::now();
         file.sync()?;
+        sync = began.elapsed();
         disk.rename(&making, &path)?;
         disk.sync_dir(snap_dir)
     };
-    write().map_err(|error| Error::Storage(format!("cannot write {}: {error}", path.display())))
+    write().map_err(|error| Error::Storage(format!("cannot write {}: {error}", path.display())))?;
+    Ok(SnapSpent { encode, sync })
 }
 
 /// Removes all but the newest snapshot files, counted as etcd does; but only such as are older than

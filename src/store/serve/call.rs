@@ -13,6 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::Shared;
+use super::metrics::Method;
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -20,19 +21,39 @@ const PREFIX: usize = 5;
 /// A call; a clone is the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    _shared: Arc<Shared>,
+    shared: Arc<Shared>,
+    /// `None` where there is no such method; it is not counted.
+    method: Option<Method>,
+    began: Instant,
 }
 
 impl Call {
-    pub(super) fn begin(shared: &Arc<Shared>, _path: &str, _headers: &HeaderMap) -> Self {
-        Self { _shared: Arc::clone(shared) }
+    pub(super) fn begin(shared: &Arc<Shared>, path: &str, headers: &HeaderMap) -> Self {
+        let method = Method::of_path(path);
+        if let Some(method) = method {
+            let version = headers.get("client-api-version").and_then(|value| value.to_str().ok());
+            shared.metrics.calls.started(method, version);
+        }
+        Self { shared: Arc::clone(shared), method, began: Instant::now() }
     }
 
-    fn received(&self, _messages: u64, _bytes: usize) {}
+    fn received(&self, messages: u64, bytes: usize) {
+        if let Some(method) = self.method {
+            self.shared.metrics.calls.received(method, messages, bytes);
+        }
+    }
 
-    fn sent(&self, _messages: u64, _bytes: usize) {}
+    fn sent(&self, messages: u64, bytes: usize) {
+        if let Some(method) = self.method {
+            self.shared.metrics.calls.sent(method, messages, bytes);
+        }
+    }
 
-    fn ended(&self, _code: Code) {}
+    fn ended(&self, code: Code) {
+        if let Some(method) = self.method {
+            self.shared.metrics.calls.handled(method, code, self.began.elapsed());
+        }
+    }
 
     /// Watches over the answer until it is given, and no longer than to the deadline.
     pub(super) fn answer(

@@ -3,6 +3,7 @@
 //! ```text
 //! listen     sockets, TLS, limits; one task a connection
 //! dispatch   a request to its service; deadlines, counts, texts of gRPC's own errors
+//! metrics    what all of this counts, and how it is shown
 //! kv watch lease maintenance cluster auth health     one service a file
 //! convert    the store's answers to messages, and back
 //! http       /health /readyz /metrics ..., and the JSON gateway
@@ -24,7 +25,9 @@ mod dispatch;
 mod http;
 mod kv;
 mod listen;
+mod metrics;
 mod status;
+pub mod tls;
 mod watch;
 
 use std::fmt;
@@ -36,6 +39,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::watch as signal;
 
+pub use self::metrics::Feature;
+use self::metrics::Metrics;
 use super::Store;
 use super::setters::setters;
 
@@ -99,6 +104,10 @@ pub struct Options {
     pub keepalive_timeout: Duration,
     /// Whether the JSON gateway is served.
     pub gateway: bool,
+    /// Whether metrics have histograms of the times of calls: `--metrics extensive`.
+    pub extensive_metrics: bool,
+    /// Feature gates as the metrics tell them.
+    pub features: Vec<Feature>,
 }
 
 setters! { Options:
@@ -109,6 +118,8 @@ setters! { Options:
     keepalive_interval: Duration,
     keepalive_timeout: Duration,
     gateway: bool,
+    extensive_metrics: bool,
+    features: Vec<Feature>,
 }
 
 impl Default for Options {
@@ -121,6 +132,8 @@ impl Default for Options {
             keepalive_interval: Duration::from_secs(7200),
             keepalive_timeout: Duration::from_secs(20),
             gateway: true,
+            extensive_metrics: false,
+            features: Vec::new(),
         }
     }
 }
@@ -147,6 +160,7 @@ pub enum StartError {
 struct Shared {
     store: Store,
     options: Options,
+    metrics: Arc<Metrics>,
     /// Becomes true when the server is to stop.
     closing: signal::Receiver<bool>,
 }
@@ -170,6 +184,7 @@ pub struct Server {
     /// Where it listens, in the order of the options.
     addresses: Vec<Address>,
     connections: listen::Connections,
+    shared: Arc<Shared>,
 }
 
 impl Server {
@@ -185,13 +200,21 @@ impl Server {
             .build()
             .map_err(StartError::Threads)?;
         let (closing, is_closing) = signal::channel(false);
-        let shared = Arc::new(Shared { store, options, closing: is_closing });
+        let metrics = Metrics::new(options.extensive_metrics, options.features.clone());
+        let metrics = Arc::new(metrics);
+        let shared = Arc::new(Shared { store, options, metrics, closing: is_closing });
         let connections = listen::Connections::default();
         let addresses = {
             let _entered = runtime.enter();
             listen::start(&shared, &connections)?
         };
-        Ok(Self { runtime: Some(runtime), closing, addresses, connections })
+        Ok(Self { runtime: Some(runtime), closing, addresses, connections, shared })
+    }
+
+    /// Returns what `/metrics` tells, in Prometheus' text format.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.render(&self.shared.store)
     }
 
     /// Returns where it listens, in the order of the options' listeners; ports that the system

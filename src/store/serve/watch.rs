@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::metrics::{Metrics, Told as About};
 use super::status::status;
 use super::{Shared, convert};
 use crate::store::Error;
@@ -29,6 +32,7 @@ impl Watch for Shared {
         Ok(Response::new(Responses {
             requests: Some(request.into_inner()),
             watchers: self.store.watch(&caller),
+            metrics: Arc::clone(&self.metrics),
             header: self.header_without_revision(),
             closed: Box::pin(self.closed()),
             is_over: false,
@@ -41,6 +45,7 @@ pub(super) struct Responses {
     /// `None` after the client said its last: it is told on until it goes.
     requests: Option<Streaming<pb::WatchRequest>>,
     watchers: Watchers,
+    metrics: Arc<Metrics>,
     header: pb::ResponseHeader,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_over: bool,
@@ -71,6 +76,7 @@ impl Responses {
                 Poll::Ready(Some(Ok(request))) => self.take(request),
                 Poll::Ready(Some(Err(error))) => {
                     self.requests = None;
+                    self.metrics.stream_failed("watch", "receive");
                     return Err(error);
                 }
             }
@@ -79,7 +85,13 @@ impl Responses {
     }
 
     fn message(&self, told: Told) -> pb::WatchResponse {
-        pb::WatchResponse {
+        let began = Instant::now();
+        let about = match told.events.len() {
+            0 if told.created || told.canceled => About::Control,
+            0 => About::Progress,
+            count => About::Events(count),
+        };
+        let response = pb::WatchResponse {
             header: Some(pb::ResponseHeader { revision: told.revision, ..self.header }),
             watch_id: told.watch_id,
             created: told.created,
@@ -88,7 +100,9 @@ impl Responses {
             cancel_reason: told.cancel_reason,
             fragment: told.fragment,
             events: told.events.iter().map(|(e, kv)| convert::event(e, kv.as_ref())).collect(),
-        }
+        };
+        self.metrics.told(about, began.elapsed());
+        response
     }
 }
 

@@ -12,10 +12,17 @@ use super::{Role, Shared};
 
 /// Answers a request.
 pub(super) async fn answer(
-    _shared: &Arc<Shared>,
-    _role: Role,
-    _request: Request<Incoming>,
+    shared: &Arc<Shared>,
+    role: Role,
+    request: Request<Incoming>,
 ) -> Response<Body> {
+    let is_for_all = matches!(role, Role::Client | Role::Http | Role::Metrics);
+    if request.uri().path() == "/metrics" && is_for_all {
+        let mut response = text(StatusCode::OK, shared.metrics.render(&shared.store));
+        let kind = header::HeaderValue::from_static(super::metrics::CONTENT_TYPE);
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        return response;
+    }
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
