@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions, ConnectOptions, GetOptions};
+use etcd_client::{
+    AlarmAction, AlarmOptions, AlarmType, CompactionOptions, ConnectOptions, GetOptions,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::live::{self, Settings};
@@ -20,10 +22,9 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn connect(endpoint: &str) -> Result<Self, Error> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Error::new(ExitCode::Failed, format!("demo: start a thread: {error}")))?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Error::new(ExitCode::Failed, format!("demo: start a thread: {error}"))
+        })?;
         let options = ConnectOptions::new().with_connect_timeout(LIMIT).with_timeout(LIMIT);
         let connecting = etcd_client::Client::connect([endpoint], Some(options));
         let client = runtime.block_on(connecting).map_err(failed)?;

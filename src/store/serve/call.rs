@@ -12,8 +12,8 @@ use tokio::time::{Instant, Sleep};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::Shared;
 use super::metrics::Method;
+use super::{Shared, http};
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -109,16 +109,25 @@ impl Messages {
     }
 }
 
+/// Where what comes in comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// A client of gRPC.
+    Client(Incoming),
+    /// The JSON gateway.
+    Gateway(http::Requests),
+}
+
 /// What comes in.
 #[derive(Debug)]
 pub(super) struct Received {
-    inner: Incoming,
+    inner: Source,
     call: Call,
     counter: Messages,
 }
 
 impl Received {
-    pub(super) fn new(inner: Incoming, call: Call) -> Self {
+    pub(super) fn new(inner: Source, call: Call) -> Self {
         Self { inner, call, counter: Messages::default() }
     }
 }
@@ -131,7 +140,10 @@ impl http_body::Body for Received {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        let polled = match &mut self.inner {
+            Source::Client(body) => Pin::new(body).poll_frame(context),
+            Source::Gateway(body) => Pin::new(body).poll_frame(context),
+        };
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(data) = frame.data_ref()
         {
@@ -142,11 +154,17 @@ impl http_body::Body for Received {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        match &self.inner {
+            Source::Client(body) => body.is_end_stream(),
+            Source::Gateway(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        match &self.inner {
+            Source::Client(body) => body.size_hint(),
+            Source::Gateway(body) => body.size_hint(),
+        }
     }
 }
 

@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch as signal};
 
-use super::dispatch::{self, Peer};
+use super::dispatch;
+use super::tls::{Peer, Tls};
 use super::{Address, Listener, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
@@ -122,8 +123,7 @@ async fn accept(
     connections: Connections,
     room: Arc<Semaphore>,
 ) {
-    let closed = shared.closed();
-    tokio::pin!(closed);
+    let mut closed = shared.closed();
     loop {
         let accepted = async {
             // The semaphore is never closed.
@@ -145,7 +145,7 @@ async fn accept(
             continue;
         };
         let one = connections.one_more();
-        let (shared, role) = (Arc::clone(&shared), listener.role);
+        let (shared, role, tls) = (Arc::clone(&shared), listener.role, listener.tls.clone());
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
@@ -155,9 +155,11 @@ async fn accept(
             if !ready {
                 return;
             }
-            match stream {
-                Stream::Tcp(stream) => connection(shared, role, Peer::default(), stream).await,
-                Stream::Unix(stream) => connection(shared, role, Peer::default(), stream).await,
+            match (stream, tls) {
+                (Stream::Tcp(stream), None) => plain(shared, role, stream).await,
+                (Stream::Unix(stream), None) => plain(shared, role, stream).await,
+                (Stream::Tcp(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
+                (Stream::Unix(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
             }
         });
     }
@@ -192,13 +194,39 @@ impl Stream {
 /// Time after which the system asks whether a quiet peer is there, and asks again.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
+async fn plain<IO>(shared: Arc<Shared>, role: Role, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    connection(shared, role, Peer::default(), io).await;
+}
+
+/// Serves what comes after a handshake; one that fails is told to the log.
+async fn secure<IO>(shared: Arc<Shared>, role: Role, tls: &Tls, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let accepted = tokio::select! {
+        accepted = tls.accept(io) => accepted,
+        () = shared.closed() => return,
+    };
+    match accepted {
+        Ok((io, peer)) => connection(shared, role, peer, io).await,
+        Err(error) => {
+            let error = error.to_string();
+            shared.options.log.warn("rejected connection on client endpoint", &[("error", &error)]);
+        }
+    }
+}
+
 async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Peer, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let options = &shared.options;
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    // Names of headers as Go writes them: there is who compares them letter by letter.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).title_case_headers(true);
     builder
         .http2()
         .timer(TokioTimer::new())

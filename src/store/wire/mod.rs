@@ -1,6 +1,9 @@
 //! The messages and services of etcd's API, as they travel: generated from the `.proto` files
 //! beside this one, with shared [`bytes::Bytes`] for every field of bytes.
 //!
+//! [`shapes`] says what the messages are made of, so that the JSON gateway can turn any of them into
+//! JSON and back.
+//!
 //! A test holds the generated files to the protos; `UPDATE=1 cargo test --test tidy wire` writes
 //! them anew.
 //!
@@ -12,6 +15,7 @@
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
+    clippy::allow_attributes_without_reason,
     reason = "the files are generated, and documented by etcd"
 )]
 
@@ -27,6 +31,11 @@ pub mod grpc_health_v1;
 /// Keys and events.
 #[rustfmt::skip]
 pub mod mvccpb;
+/// What messages are made of.
+pub mod shape;
+/// Shapes of all messages that methods take and give.
+#[rustfmt::skip]
+pub mod shapes;
 /// Elections.
 #[rustfmt::skip]
 pub mod v3electionpb;

@@ -30,7 +30,8 @@ use crate::store::open::Compat;
 use crate::store::{Figures, Store};
 
 /// The kind of the text, for HTTP.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const CONTENT_TYPE: &str =
+    "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 /// A feature gate, for the figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,14 +97,12 @@ impl Metrics {
     }
 
     /// `/health` was asked, and said this.
-    #[allow(dead_code, reason = "for the endpoints of health")]
     pub(super) fn health(&self, is_good: bool) {
         let [good, bad] = &self.health;
         if is_good { good.add(1) } else { bad.add(1) }
     }
 
     /// A check of `/livez` or `/readyz` (without the slash) was made.
-    #[allow(dead_code, reason = "for the endpoints of health")]
     pub(super) fn check(&self, kind: &'static str, name: &'static str, is_good: bool) {
         let mut checks = lock(&self.checks);
         let check = checks.entry((kind, name)).or_default();
