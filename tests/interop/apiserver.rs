@@ -93,7 +93,7 @@ impl<'a> Cluster<'a> {
         let file = sandbox.text("kubeadm.yaml");
         let phase = ["init", "phase"];
         real.ok("kubeadm", &[&phase[..], &["certs", "all", "--config", &file]].concat());
-        let words = ["kubeconfig", "admin", "--config", &file, "--kubeconfig-dir"];
+        let words = ["kubeconfig", "super-admin", "--config", &file, "--kubeconfig-dir"];
         real.ok("kubeadm", &[&phase[..], &words, &[sandbox.text("kube").as_str()]].concat());
 
         let changes = [
@@ -158,7 +158,7 @@ impl<'a> Cluster<'a> {
     fn kubectl(&self, words: &[&str]) -> Command {
         let mut command = self.real.program("kubectl");
         command.env("HOME", self.sandbox.mkdir("home"));
-        command.env("KUBECONFIG", self.sandbox.path("kube/admin.conf"));
+        command.env("KUBECONFIG", self.sandbox.path("kube/super-admin.conf"));
         command.current_dir(self.sandbox.path("")).args(words);
         command
     }
