@@ -73,6 +73,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_metrics.rs"]
+mod serve_metrics;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;

@@ -159,3 +159,28 @@ fn health_and_streams_are_told() {
     assert_eq!(value(&text, &format!("{told}_seconds_sum")), 0.008);
     assert_eq!(value(&text, &format!("{told}_per_event_seconds_sum")), 0.002);
 }
+
+#[test]
+fn what_the_mixin_asks_for_is_told_and_documented() {
+    let document = include_str!("../../../../docs/METRICS.md");
+    let section = |heading: &str| -> Vec<&str> {
+        let found = document.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+        let rows = found.lines().filter(|line| line.starts_with("| `"));
+        rows.map(|row| row.split(" | ").next().unwrap()).collect()
+    };
+    let (_dir, store) = open(Compat::V3_7);
+    let text = Metrics::new(true, Vec::new()).render(&store);
+    let asked = section("What asks for it");
+    assert_eq!(asked.len(), 17);
+    for row in asked {
+        let family = row.trim_matches(['|', ' ', '`']);
+        assert!(has(&text, family), "{family}");
+    }
+    let absent = section("What is not there");
+    let names = absent.iter().flat_map(|row| row.split('`')).filter(|name| name.contains('_'));
+    let names: Vec<&str> = names.map(|name| name.trim_end_matches('*')).collect();
+    assert_eq!(names.len(), 6);
+    for name in names {
+        assert!(!text.contains(&format!("# TYPE {name}")), "{name} is there");
+    }
+}
