@@ -601,18 +601,29 @@ fn the_demo_proves_and_leaves_nothing() {
     let sandbox = Sandbox::new();
     let words = ["/registry/namespaces/shop is back, UID ", "temporary directory is gone"];
     let ran = sandbox.run("demo").expect(0, &words);
-    let uid = |what: &str| -> String {
-        let line = ran.stdout.lines().find(|line| line.contains(what)).unwrap();
-        line.rsplit("UID ").next().unwrap().into()
-    };
-    assert_eq!(uid("is in it").len(), 36, "{ran}");
-    assert_eq!(uid("is in it"), uid("is back"));
+    for words in ["mvcc: database space exceeded", "namespace UID", "etcd 3.6, 3.7 start on it"] {
+        assert!(ran.stdout.contains(words), "no {words}: {ran}");
+    }
     assert_eq!(sandbox.picture().len(), 1, "only the folder tmp: {:?}", sandbox.names("tmp"));
     assert!(!sandbox.exists("audit.jsonl"), "the demo changes nothing that is worth a record");
     let proof = sandbox.run("demo -w json").expect(0, &[]).json();
-    assert_eq!(proof["uid"], proof["uid_restored"]);
-    assert_eq!(proof["keys_before"], proof["keys_restored"]);
-    assert!(proof["revision_restored"].as_i64() > proof["revision_before"].as_i64());
+    let sights = proof["sights"].as_array().unwrap();
+    let sight = |when: &str| sights.iter().find(|sight| sight["when"] == when).unwrap();
+    assert_eq!(sights.len(), 5);
+    assert_eq!(proof["uid"].as_str().unwrap().len(), 36);
+    assert_eq!(sight("before")["uid"], proof["uid"]);
+    assert!(sight("deleted")["uid"].is_null() && sight("full")["uid"].is_null());
+    assert_eq!(sight("restored")["uid"], proof["uid"]);
+    assert_eq!(sight("restored")["keys"], sight("before")["keys"]);
+    assert_eq!(sight("reclaimed")["later_write"], true);
+    assert_eq!(sight("restored")["later_write"], false);
+    assert!(sight("restored")["revision"].as_i64() > sight("reclaimed")["revision"].as_i64());
+    assert!(
+        sight("full")["db_size_bytes"].as_i64() > proof["quota_bytes"].as_i64().map(|q| q - 70_000)
+    );
+    assert!(sight("reclaimed")["db_size_bytes"].as_i64() < sight("full")["db_size_bytes"].as_i64());
+    assert_eq!(sight("full")["write"]["Err"], "etcdserver: mvcc: database space exceeded");
+    assert!(sight("restored")["write"].get("Ok").is_some());
     // A place that cannot be written gives an error, not a panic.
     let ran = sandbox.sh("TMPDIR=/nowhere/at/all $ETCDKIT demo").expect(9, &["/nowhere/at/all"]);
     assert_eq!(ran.stdout, "");

@@ -39,6 +39,8 @@ mod cluster_harness;
 #[path = "interop/programs.rs"]
 mod programs;
 
+#[path = "interop/apiserver.rs"]
+mod apiserver;
 #[path = "interop/boots.rs"]
 mod boots;
 #[path = "interop/clusters.rs"]
@@ -90,6 +92,8 @@ mod store_takeover;
 mod store_wire;
 #[path = "interop/stores.rs"]
 mod stores;
+#[path = "interop/suite.rs"]
+mod suite;
 #[path = "interop/together.rs"]
 mod together;
 #[cfg(feature = "live")]

@@ -5,10 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use etcdkit::etcd::request::{Compare, Op, Operand, Put, Range, Txn};
-use etcdkit::store::engine::{Options, Store};
-use etcdkit::store::guard::Caller;
-use etcdkit::store::watch::Create;
+use etcdkit::store::{Caller, Compare, Comparison, Create, Op, Options, Put, Range, Store, Txn};
 
 fn main() -> std::process::ExitCode {
     match run() {
@@ -36,12 +33,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
     // Only where nobody else was first: the key was never created.
     let if_new = Txn {
-        compare: vec![Compare {
-            target: 1,
-            key: b"greeting/fr",
-            operand: Some(Operand::CreateRevision(0)),
-            ..Compare::default()
-        }],
+        compare: vec![Compare::create_revision(b"greeting/fr", Comparison::Equal, 0)],
         success: vec![Op::Put(put(b"greeting/fr", b"bonjour"))],
         ..Txn::default()
     };

@@ -7,8 +7,12 @@
 //! 1. A file remembers that the disk lost what was written: Linux tells it once, to whoever syncs
 //!    first, so no later sync may say that all is well.
 //! 2. Files are made with mode 0600 and directories with 0700.
+//! 3. A disk can be one that nothing changes ([`Disk::kept_in_memory`]): what is written to its
+//!    files stays in memory, above what they hold.
 //!
 //! Source: Linux `errseq_t`; bbolt `db.go` and etcd `wal.go` for what is synced when.
+
+mod above;
 
 use std::fmt::Debug;
 use std::fs;
@@ -19,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::format::u64_of;
+use above::Above;
 
 /// One change, as it is asked of the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,13 +109,23 @@ pub struct Disk {
     probe: Option<Arc<dyn Probe>>,
     /// Nothing is made durable.
     skips_sync: bool,
+    /// Nothing is changed.
+    is_read_only: bool,
 }
 
 impl Disk {
     /// Makes a disk whose changes a probe sees.
     #[must_use]
     pub fn with_probe(probe: Arc<dyn Probe>) -> Self {
-        Self { probe: Some(probe), skips_sync: false }
+        Self { probe: Some(probe), ..Self::default() }
+    }
+
+    /// Makes a disk that is only read: files that are opened can be written to, but what is written
+    /// stays in memory, up to 512 MiB a file, and nobody else sees it. Nothing can be made, renamed
+    /// or removed.
+    #[must_use]
+    pub fn kept_in_memory() -> Self {
+        Self { is_read_only: true, ..Self::default() }
     }
 
     /// Returns the same disk, but that nothing is made durable: a loss of power may leave anything.
@@ -124,6 +139,9 @@ impl Disk {
         event: impl FnOnce() -> Event,
         work: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
+        if self.is_read_only {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         let Some(probe) = &self.probe else { return work() };
         let event = event();
         match probe.before(&event) {
@@ -147,7 +165,7 @@ impl Disk {
             || Event::Create { file: number, path: path.to_owned() },
             || options.open(path),
         )?;
-        Ok(DiskFile::new(file, number, self.clone()))
+        Ok(DiskFile::new(file, number, self.clone(), None))
     }
 
     /// Opens a file that is there, to be written and read.
@@ -156,13 +174,18 @@ impl Disk {
     /// There is none, or it cannot be opened.
     pub fn open(&self, path: &Path) -> io::Result<DiskFile> {
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
+        if self.is_read_only {
+            let file = fs::File::open(path)?;
+            let above = Above::new(file.metadata()?.len());
+            return Ok(DiskFile::new(file, number, self.clone(), Some(above)));
+        }
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true);
         let file = self.change(
             || Event::Open { file: number, path: path.to_owned() },
             || options.open(path),
         )?;
-        Ok(DiskFile::new(file, number, self.clone()))
+        Ok(DiskFile::new(file, number, self.clone(), None))
     }
 
     /// Makes a directory.
@@ -216,11 +239,20 @@ pub struct DiskFile {
     lost: OnceLock<i32>,
     /// Somebody else may change it.
     is_given_up: AtomicBool,
+    /// What was written, where the file itself is not to be changed.
+    above: Option<Above>,
 }
 
 impl DiskFile {
-    fn new(file: fs::File, number: u64, disk: Disk) -> Self {
-        Self { file, number, disk, lost: OnceLock::new(), is_given_up: AtomicBool::new(false) }
+    fn new(file: fs::File, number: u64, disk: Disk, above: Option<Above>) -> Self {
+        let (lost, is_given_up) = (OnceLock::new(), AtomicBool::new(false));
+        Self { file, number, disk, lost, is_given_up, above }
+    }
+
+    /// Tells whether the file itself is only read; see [`Disk::kept_in_memory`].
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.above.is_some()
     }
 
     /// Lets every read fail from now on, also one that is under way: called before a lock is given
@@ -240,7 +272,10 @@ impl DiskFile {
     /// # Errors
     /// The file ends before, it was given up, or the disk fails.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let read = self.file.read_exact_at(buffer, offset);
+        let read = match &self.above {
+            None => self.file.read_exact_at(buffer, offset),
+            Some(above) => above.read(&self.file, buffer, offset),
+        };
         // Looked at after the read: what was read before the lock was given up is right.
         if self.is_given_up.load(Ordering::SeqCst) {
             return Err(io::Error::other("the file was closed while it was read"));
@@ -253,7 +288,10 @@ impl DiskFile {
     /// # Errors
     /// The disk fails.
     pub fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        match &self.above {
+            None => Ok(self.file.metadata()?.len()),
+            Some(above) => Ok(above.len()),
+        }
     }
 
     /// Tells whether there are no bytes.
@@ -269,6 +307,9 @@ impl DiskFile {
     /// # Errors
     /// The disk fails; a part may be written.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(above) = &self.above {
+            return above.write(&self.file, bytes, offset);
+        }
         let Some(probe) = &self.disk.probe else { return self.file.write_all_at(bytes, offset) };
         let event =
             |bytes: &[u8]| Event::Write { file: self.number, offset, bytes: bytes.to_vec() };
@@ -293,6 +334,10 @@ impl DiskFile {
     /// # Errors
     /// The disk fails.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        if let Some(above) = &self.above {
+            above.set_len(len);
+            return Ok(());
+        }
         self.disk.change(|| Event::SetLen { file: self.number, len }, || self.file.set_len(len))
     }
 
@@ -304,6 +349,10 @@ impl DiskFile {
     pub fn allocate(&self, len: u64) -> io::Result<()> {
         let before = self.len()?;
         if before >= len {
+            return Ok(());
+        }
+        if let Some(above) = &self.above {
+            above.set_len(len);
             return Ok(());
         }
         self.disk.change(
@@ -326,7 +375,7 @@ impl DiskFile {
     pub fn sync(&self) -> io::Result<()> {
         let synced = match self.lost.get() {
             Some(code) => Err(io::Error::from_raw_os_error(*code)),
-            None if self.disk.skips_sync => Ok(()),
+            None if self.disk.skips_sync || self.above.is_some() => Ok(()),
             None => {
                 self.disk.change(|| Event::Sync { file: self.number }, || self.file.sync_data())
             }

@@ -10,8 +10,11 @@ use serde_json::json;
 use super::output::{self, WriteOut};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
-use crate::ops::{Error, ExitCode, demo};
+#[cfg(all(feature = "live", feature = "serve"))]
+use crate::ops::demo;
+use crate::ops::{Error, ExitCode};
 
+#[cfg(all(feature = "live", feature = "serve"))]
 pub(super) fn demo(global: &Global) -> Outcome {
     let terminal = Terminal::new(global);
     let proof = demo::demo(&terminal)?;
@@ -26,7 +29,9 @@ pub(super) fn demo(global: &Global) -> Outcome {
 
 pub(super) fn version(global: &Global) -> Outcome {
     let version = env!("CARGO_PKG_VERSION");
-    let features: &[&str] = if cfg!(feature = "live") { &["live"] } else { &[] };
+    let built_in = [("live", cfg!(feature = "live")), ("serve", cfg!(feature = "serve"))];
+    let features = built_in.into_iter().filter(|(_, is_in)| *is_in).map(|(name, _)| name);
+    let features: Vec<&str> = features.collect();
     match global.write_out {
         WriteOut::Json | WriteOut::Fields => {
             let value = json!({

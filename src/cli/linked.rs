@@ -1,8 +1,9 @@
-//! The program under the name of etcdctl or etcdutl.
+//! The program under the name of etcdctl, etcdutl or etcd.
 //!
 //! Linked or copied under one of these names, exactly, it behaves as that program for the commands
 //! that it has: words, flags, formats and exit codes. A command line of theirs is turned into one
-//! of ours here, so that each command is there once, with its checks and refusals.
+//! of ours here, so that each command is there once, with its checks and refusals. As etcd it
+//! serves, which is a verb of ours whose flags are etcd's anyway.
 //!
 //! **Source**: flags and commands of etcdctl/ctlv3 and etcdutl, checked at 3.7.3, with what 3.5
 //! also has; exit codes of pkg/cobrautl/error.go; parsing of cobra and pflag.
@@ -41,6 +42,18 @@ const BAD_CONNECTION: u8 = 2;
 const BAD_FEATURE: u8 = 4;
 const INTERRUPTED: u8 = 5;
 const BAD_ARGS: u8 = 128;
+
+/// Returns the words for a server, where this is to be one: linked or copied as etcd, or by the
+/// verb.
+#[cfg(feature = "serve")]
+pub(super) fn served(words: &[OsString]) -> Option<&[OsString]> {
+    let (called, rest) = words.split_first()?;
+    match Path::new(called).file_name().and_then(OsStr::to_str) {
+        Some("etcd") => Some(rest),
+        _ if Program::of(Some(called)).is_linked() => None,
+        _ => rest.split_first().filter(|(verb, _)| *verb == "serve").map(|(_, words)| words),
+    }
+}
 
 impl Program {
     /// Reads the name that the program was called by.

@@ -28,6 +28,8 @@ mod prompt;
 mod restore;
 mod rewrite;
 mod save;
+#[cfg(feature = "serve")]
+mod serve;
 mod snapshot;
 mod terminal;
 
@@ -173,7 +175,12 @@ enum Command {
     /// and writes wait for it meanwhile, seconds for a gigabyte
     #[cfg(feature = "live")]
     Consistency(cluster::ConsistencyArgs),
+    /// Serve etcd's API over a data directory, with etcd's own flags: it is an etcd of one member
+    #[cfg(feature = "serve")]
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Serve(serve::Args),
     /// Show the whole story in a temporary directory, with nothing else installed
+    #[cfg(all(feature = "live", feature = "serve"))]
     Demo,
     /// Print the version
     Version,
@@ -195,6 +202,10 @@ enum Command {
 /// Runs a command line; returns what to exit with.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
+    #[cfg(feature = "serve")]
+    if let Some(words) = linked::served(&words) {
+        return serve::run(words);
+    }
     let program = linked::Program::of(words.first());
     if program.is_linked() {
         return linked::run(program, &words);
@@ -250,6 +261,9 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Wait(args) => cluster::run_wait(global, &args),
         #[cfg(feature = "live")]
         Command::Consistency(args) => cluster::run_consistency(global, &args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => Ok(args.run()),
+        #[cfg(all(feature = "live", feature = "serve"))]
         Command::Demo => extras::demo(global),
         Command::Version => extras::version(global),
         Command::Completions { shell } => extras::completions(shell, Cli::command()),

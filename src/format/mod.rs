@@ -13,6 +13,8 @@
 // Tests may compute with plain operators: an overflow there fails the test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::as_conversions))]
 
+#[cfg(any(feature = "live", feature = "serve"))]
+pub(crate) mod certificate;
 pub mod duration;
 pub mod finding;
 pub mod freelist;
@@ -20,7 +22,11 @@ pub mod kind;
 pub mod meta;
 pub mod page;
 pub mod pb;
+#[cfg(any(feature = "live", feature = "serve"))]
+pub(crate) mod pem;
 pub mod sidecar;
+#[cfg(any(feature = "live", feature = "serve"))]
+pub(crate) mod signature;
 pub mod snap;
 pub mod wal;
 

@@ -15,6 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::format::certificate::shown;
+
 use super::dial::{self, Dialer, Latest, Line};
 use super::settings::Token;
 use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
@@ -503,7 +505,7 @@ impl Cluster {
     pub(super) fn certificate_user(&self) -> Option<String> {
         let own = self.dialer.tls.own.as_ref()?;
         let secure = self.targets.iter().any(|target| self.dialer.is_secure(&target.endpoint));
-        secure.then(|| own.facts.common_name.clone()).filter(|name| !name.is_empty())
+        secure.then(|| shown(&own.facts.common_name)).filter(|name| !name.is_empty())
     }
 
     /// Says as whom to log in, and where.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
-use super::certificate::shown;
+use crate::format::certificate::shown;
+
 use super::dial::{Dialer, Limit};
 use super::http::{self, Answer};
 use super::tls::Purpose;

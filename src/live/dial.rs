@@ -15,7 +15,9 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint as Target, Uri};
 use tower::service_fn;
 
-use super::certificate::{self, shown};
+use crate::format::certificate::shown;
+
+use super::certificate;
 use super::tls::{Material, Purpose};
 use super::trace::{Ended, Greeting, Trace, Traced, ended};
 use super::{Cause, Endpoint, Error, Place, Token, diagnose};

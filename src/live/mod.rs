@@ -22,7 +22,6 @@ mod http;
 mod metrics;
 mod round;
 mod settings;
-mod signature;
 mod stream;
 mod tls;
 mod trace;

@@ -8,9 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption, WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use rustls::{
@@ -18,9 +17,12 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::certificate::{Facts, Own};
+use crate::format::certificate::Facts;
+use crate::format::{pem, signature};
+
+use super::certificate::{Own, now};
 use super::settings::Tls;
-use super::{Cause, Error, signature};
+use super::{Cause, Error};
 
 /// Protocol that gRPC speaks over TLS.
 const H2: &[u8] = b"h2";
@@ -87,10 +89,7 @@ impl Shown {
 /// [`Cause::Material`] for a file that cannot be read or holds something else, and for a
 /// certificate without its key.
 pub(super) fn material(tls: &Tls) -> Result<Material, Error> {
-    let provider = Arc::new(CryptoProvider {
-        signature_verification_algorithms: *signature::ALGORITHMS,
-        ..ring::default_provider()
-    });
+    let provider = signature::provider();
     let given = match &tls.cacert {
         Some(file) => Some(anchors(file)?),
         None => None,
@@ -187,7 +186,7 @@ fn anchors(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 
 /// webpki takes the authorities of its caller without a look at their dates.
 fn is_in_time(authority: &CertificateDer<'_>) -> bool {
-    Facts::read(authority).is_some_and(|facts| facts.is_in_time())
+    Facts::read(authority).is_some_and(|facts| facts.is_in_time(now()))
 }
 
 fn identity(
@@ -196,22 +195,8 @@ fn identity(
     provider: &CryptoProvider,
 ) -> Result<(Arc<CertifiedKey>, Own), Error> {
     let chain = certificates(cert)?;
-    let text = read(key)?;
-    let private = PrivateKeyDer::from_pem_slice(&text);
-    // A certificate's file may hold its key as well; an encrypted one is named as itself.
-    let encrypted = text.windows(9).any(|nine| nine == b"ENCRYPTED");
-    let private = match private {
-        Ok(private) if !encrypted => private,
-        _ if encrypted => {
-            let what = format!(
-                "the key is encrypted, and nobody can be asked for its passphrase here; openssl \
-                 pkey -in {} -out NEW writes it without",
-                key.display()
-            );
-            return Err(unusable(key, what));
-        }
-        _ => return Err(unusable(key, no_pem(&text, "private key"))),
-    };
+    let private = pem::private_key(&read(key)?, &key.display().to_string())
+        .map_err(|what| unusable(key, what))?;
     let facts = chain.first().and_then(|first| Facts::read(first)).unwrap_or_default();
     let issuers = chain.iter().filter_map(|der| Some(Facts::read(der)?.issuer_der)).collect();
     let own = Own { file: cert.display().to_string(), facts, issuers };
@@ -237,29 +222,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bytes = read(path)?;
-    let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
-    match all {
-        Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) => Err(unusable(path, no_pem(&bytes, "certificate"))),
-        Err(error) => Err(unusable(path, format!("its PEM is damaged: {error}"))),
-    }
-}
-
-/// Says what a file holds in which the wanted thing is not.
-fn no_pem(bytes: &[u8], wanted: &str) -> String {
-    let holds = |mark: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
-    let but = match () {
-        () if bytes.is_empty() => ", it is empty",
-        () if holds(b"PRIVATE KEY-----") => ", but a private key",
-        () if holds(b"BEGIN CERTIFICATE-----") => ", but a certificate",
-        // The sequence that certificates and keys are in DER.
-        () if bytes.starts_with(&[0x30]) => {
-            "; it looks like DER, and openssl x509 -inform der -in FILE -out NEW makes PEM of it"
-        }
-        () => "",
-    };
-    format!("it holds no {wanted} in PEM{but}")
+    pem::certificates(&read(path)?).map_err(|what| unusable(path, what))
 }
 
 fn unusable(path: &Path, what: impl ToString) -> Error {

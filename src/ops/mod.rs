@@ -10,6 +10,7 @@ pub mod clock;
 #[cfg(feature = "live")]
 pub mod cluster;
 pub mod defrag;
+#[cfg(all(feature = "live", feature = "serve"))]
 pub mod demo;
 pub mod digest;
 pub mod disk;

@@ -68,6 +68,7 @@ impl Retention {
 }
 
 /// Says when to compact, driven by a clock and what came of it.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct AutoCompact {
     retention: Retention,

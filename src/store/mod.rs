@@ -26,9 +26,9 @@
 //! countdown, `guard` what is checked before a request is logged, `directory` the users, roles and
 //! leases as the API shows them, `auto_compact` when old revisions are to be forgotten.
 //!
-//! For users: [`Store`] and what it takes and answers ([`engine`], [`answer`], [`guard`], [`kv`],
-//! [`watch`], [`pending`](mod@pending), [`clock`], [`auto_compact`], [`figures`]), and the requests of
-//! [`crate::etcd::request`]. The rest may change at any time.
+//! For users: what is named here, in [`crate::store`] itself: [`Store`], what it is told
+//! ([`Options`]), what it takes ([`Put`], [`Range`], [`Txn`], [`Create`], ...) and what it answers
+//! ([`Answer`] of [`answer`], [`Response`], [`Error`]). The rest may change at any time.
 //!
 //! Source: the behaviour of etcd 3.5.35, 3.6.16 and 3.7.3.
 
@@ -56,6 +56,7 @@ pub mod index;
 pub mod kv;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
 pub(crate) mod lease;
+pub mod lines;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
 pub(crate) mod log;
 #[allow(unreachable_pub, reason = "its face is for the store, not for its users")]
@@ -72,9 +73,31 @@ pub mod watch;
 pub mod wire;
 
 pub use answer::Answer;
+pub use auto_compact::Retention;
+pub use clock::{Clock, SystemClock};
 pub use directory::AuthStatus;
-pub use engine::{Options, Store};
+pub use engine::{
+    Done, LeaseStatus, NewUser, Options, Outcome, Snapshot, Status, Store, Submission, Watch,
+};
 pub use error::{Code, Error};
 pub use figures::Figures;
+pub use guard::{Caller, Quota, User};
 pub use kv::{Commit, Event, Kv};
 pub use open::{Compat, Identity, OpenError};
+pub use pending::Pending;
+pub use watch::{Create, Limits, NO_WATCHER, Response};
+
+// What requests and answers are made of, so that nobody has to look for it in other layers.
+pub use crate::bolt::db::Options as DatabaseOptions;
+pub use crate::bolt::disk::Disk;
+pub use crate::etcd::apply::Refusal;
+pub use crate::etcd::hash::HashKv;
+pub use crate::etcd::members::{ClusterId, Member, MemberId};
+pub use crate::etcd::record::KeyValue;
+pub use crate::etcd::request::{
+    Alarm, Body, Compaction, Compare, Comparison, DeleteRange, LeaseGrant, LeaseRevoke, Op,
+    Operand, Put, Range, Txn,
+};
+pub use crate::etcd::revision::Revision;
+pub use crate::etcd::rows::{Downgrade, Permission};
+pub use crate::etcd::schema::Version;

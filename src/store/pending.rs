@@ -54,10 +54,12 @@ impl<T> Slot<T> {
 pub struct Pending<T>(Arc<Slot<T>>);
 
 /// The end that answers; dropped without an answer, the other end learns that.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Promise<T>(Option<Arc<Slot<T>>>);
 
 /// Makes both ends.
+#[doc(hidden)]
 #[must_use]
 pub fn pending<T>() -> (Promise<T>, Pending<T>) {
     let state = State { value: None, is_dropped: false, is_waited_for: false, waker: None };

@@ -148,6 +148,11 @@ pub(crate) enum Refusal {
 }
 
 impl Real {
+    /// The folder of the programs.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.bin
+    }
+
     /// A program with a clean environment.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.bin.join(name));

@@ -3,7 +3,7 @@
 
 use etcdkit::bolt::disk::Disk;
 use etcdkit::etcd::record::KeyValue;
-use etcdkit::store::engine::Store;
+use etcdkit::store::{Options, Store};
 use serde_json::Value;
 
 use crate::store_driver::{all_keys, ask, leases, nobody, options};
@@ -62,5 +62,26 @@ fn killed_directories_of_real_etcds_hold_what_was_told() {
         assert_eq!(store.revision(), revision + 1, "{version}");
         assert_eq!(all_keys(&store).len(), found.len() + 1, "{version}");
         assert_eq!(leases(&store), wanted, "etcd {version}");
+    }
+}
+
+#[test]
+fn members_of_several_that_were_killed_show_what_is_known_to_be_committed() {
+    let told = json_fixture("etcd-3.6-three-members/keys.json");
+    let mut wanted: Vec<_> = told["kvs"].as_array().unwrap().iter().map(key).collect();
+    wanted.sort();
+    for name in ["m1", "m2", "m3"] {
+        let sandbox = Sandbox::new();
+        let dir = sandbox.unpack(&format!("etcd-3.6-three-members/{name}.tar.gz"), "d");
+        let store = Store::open_read_only(&dir, Options::default()).unwrap();
+        let found: Vec<_> = all_keys(&store).iter().map(|kv| ours(&kv.record())).collect();
+        // Of the last one a follower may not have heard that it was committed.
+        let missing = wanted.len() - found.len();
+        assert!(missing <= 1 && wanted.starts_with(&found), "{name}: {missing} are missing");
+        let is_told = store.notes().iter().any(|note| note.contains("not known to be committed"));
+        assert_eq!(is_told, missing == 1, "{name}: {:?}", store.notes());
+        assert_eq!(store.members(&nobody()).unwrap().len(), 3);
+        let cluster = told["header"]["cluster_id"].as_u64().unwrap();
+        assert_eq!(store.cluster_id().0, cluster, "{name}");
     }
 }

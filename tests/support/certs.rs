@@ -11,6 +11,7 @@
 //! let pkcs1 = certs.issue("rsa", &Issue::client("root").rsa()).key_as(KeyForm::Pkcs1);
 //! let odd = certs.issue("odd", &Issue::server().names(&["other.example"])); // wrong names
 //! let stranger = certs.issue("x", &Issue::client("root").stranger());       // unknown CA
+//! let crl = certs.revoke("revoked", &[&old]); // --client-crl-file, in DER
 //! ```
 //!
 //! Servers are named `localhost`, `127.0.0.1` and `::1` unless told otherwise. As with kubeadm, a
@@ -28,9 +29,11 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    PublicKeyData, RevokedCertParams, SerialNumber, date_time_ymd,
 };
+use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -166,6 +169,14 @@ impl Issue {
     }
 }
 
+/// The serial number of the certificate of a key.
+fn serial(key: &KeyPair) -> SerialNumber {
+    let mut bytes = Sha256::digest(key.der_bytes())[..16].to_vec();
+    // Positive, and as long as it looks.
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    SerialNumber::from(bytes)
+}
+
 fn named(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
@@ -249,7 +260,11 @@ impl Ca {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name = named(common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::CrlSign,
+        ];
         params.not_before = date_time_ymd(2019, 1, 1);
         params.not_after = date_time_ymd(2099, 1, 1);
         let key = KeyPair::generate().expect("a key");
@@ -316,7 +331,8 @@ impl Certs {
         } else {
             KeyPair::generate().expect("a key")
         };
-        let params = issue.params();
+        let mut params = issue.params();
+        params.serial_number = Some(serial(&key));
         let signed = |ca: &Ca| params.signed_by(&key, &Issuer::from_params(&ca.params, &ca.key));
         let cert = match issue.signer {
             Signer::Ca => signed(&self.ca),
@@ -327,6 +343,32 @@ impl Certs {
         write(&pair.cert, &cert.expect("a certificate").pem(), 0o644);
         write(&pair.key, &key.serialize_pem(), 0o600);
         pair
+    }
+
+    /// Makes `etcd/STEM.crl`, the CA's list of certificates that are revoked, in DER.
+    pub(crate) fn revoke(&self, stem: &str, pairs: &[&Pair]) -> PathBuf {
+        let revoked = pairs.iter().map(|pair| {
+            let key = fs::read_to_string(&pair.key).expect("a key's file");
+            RevokedCertParams {
+                serial_number: serial(&KeyPair::from_pem(&key).expect("a key")),
+                revocation_time: date_time_ymd(2020, 2, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }
+        });
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 2, 1),
+            // Over: neither etcd nor we look at it.
+            next_update: date_time_ymd(2020, 3, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&Issuer::from_params(&self.ca.params, &self.ca.key));
+        let path = self.pki().join(format!("etcd/{stem}.crl"));
+        fs::write(&path, list.expect("a list").der()).expect("a file");
+        path
     }
 
     /// `--cacert CA --cert CERT --key KEY` of the health check's client. No blanks are in them.

@@ -232,7 +232,8 @@ impl Db {
         Ok(Self::new(Arc::new(file), options, meta, 1, Some((2, 1)), alloc))
     }
 
-    /// Opens a file and takes bbolt's exclusive lock (flock), without waiting.
+    /// Opens a file and takes bbolt's lock (flock), without waiting: the exclusive one, or the shared
+    /// one where the disk is only read.
     ///
     /// The whole tree is walked and checked; a stored freelist is not used.
     ///
@@ -361,10 +362,18 @@ impl Sizes {
     }
 }
 
+/// Locks a file, for others who only read as well where it is only read.
 fn lock(file: &DiskFile) -> Result<(), Error> {
-    match rustix::fs::flock(file.file(), FlockOperation::NonBlockingLockExclusive) {
+    let is_read_only = file.is_read_only();
+    let kind = match is_read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(file.file(), kind) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked),
+        // A file system without locks: a copy can be read from there.
+        Err(_) if is_read_only => Ok(()),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }

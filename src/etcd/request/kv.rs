@@ -141,9 +141,56 @@ pub enum Operand<'a> {
     Lease(i64),
 }
 
-/// A condition of a transaction.
+impl Operand<'_> {
+    /// Returns the target that it is compared with, as [`Compare::target`] has it.
+    #[must_use]
+    pub fn target(&self) -> u64 {
+        match self {
+            Self::Version(_) => 0,
+            Self::CreateRevision(_) => 1,
+            Self::ModRevision(_) => 2,
+            Self::Value(_) => 3,
+            Self::Lease(_) => 4,
+        }
+    }
+}
+
+/// What a key must be, compared with an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// As much.
+    Equal,
+    /// More.
+    Greater,
+    /// Less.
+    Less,
+    /// Anything else.
+    NotEqual,
+}
+
+impl Comparison {
+    /// Returns the number that [`Compare::result`] has.
+    #[must_use]
+    pub fn result(self) -> u64 {
+        match self {
+            Self::Equal => 0,
+            Self::Greater => 1,
+            Self::Less => 2,
+            Self::NotEqual => 3,
+        }
+    }
+}
+
+/// A condition of a transaction. Its makers give it the target of its operand; on the wire the two
+/// may disagree, or the operand may be left out: etcd takes it for 0, or for no bytes, then.
 ///
-/// etcd takes an operand of another kind than the target for 0, or for no bytes.
+/// ```
+/// use etcdkit::etcd::request::{Compare, Comparison};
+///
+/// let is_new = Compare::version(b"key", Comparison::Equal, 0);
+/// let all_old = Compare::mod_revision(b"a", Comparison::Less, 7).up_to(b"c");
+/// assert_eq!((is_new.target, all_old.target, all_old.range_end), (0, 2, &b"c"[..]));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compare<'a> {
     /// 0 equal, 1 greater, 2 less, 3 not equal.
@@ -156,6 +203,52 @@ pub struct Compare<'a> {
     pub operand: Option<Operand<'a>>,
     /// End of the range, every key of which must satisfy; see [`super::span`].
     pub range_end: &'a [u8],
+}
+
+impl<'a> Compare<'a> {
+    /// Compares whatever the operand is of.
+    #[must_use]
+    pub fn of(key: &'a [u8], comparison: Comparison, operand: Operand<'a>) -> Self {
+        let (result, target) = (comparison.result(), operand.target());
+        Self { result, target, key, operand: Some(operand), range_end: &[] }
+    }
+
+    /// Compares the number of puts since the key's creation: 0 where there is no key.
+    #[must_use]
+    pub fn version(key: &'a [u8], comparison: Comparison, version: i64) -> Self {
+        Self::of(key, comparison, Operand::Version(version))
+    }
+
+    /// Compares the revision of the key's creation: 0 where there is no key.
+    #[must_use]
+    pub fn create_revision(key: &'a [u8], comparison: Comparison, revision: i64) -> Self {
+        Self::of(key, comparison, Operand::CreateRevision(revision))
+    }
+
+    /// Compares the revision of the key's last change: 0 where there is no key.
+    #[must_use]
+    pub fn mod_revision(key: &'a [u8], comparison: Comparison, revision: i64) -> Self {
+        Self::of(key, comparison, Operand::ModRevision(revision))
+    }
+
+    /// Compares the value; never holds where there is no key.
+    #[must_use]
+    pub fn value(key: &'a [u8], comparison: Comparison, value: &'a [u8]) -> Self {
+        Self::of(key, comparison, Operand::Value(value))
+    }
+
+    /// Compares the lease: 0 where there is none, or no key.
+    #[must_use]
+    pub fn lease(key: &'a [u8], comparison: Comparison, lease: i64) -> Self {
+        Self::of(key, comparison, Operand::Lease(lease))
+    }
+
+    /// Makes it a condition of every key from this one up to, not including, an end; see
+    /// [`super::span`].
+    #[must_use]
+    pub fn up_to(self, range_end: &'a [u8]) -> Self {
+        Self { range_end, ..self }
+    }
 }
 
 impl<'a> Message<'a> for Compare<'a> {

@@ -190,3 +190,30 @@ proptest! {
         let _ = Content::decode(&bytes).is_ok();
     }
 }
+
+#[test]
+fn a_compare_that_was_made_agrees_with_itself() {
+    use Comparison::{Equal, Greater, Less, NotEqual};
+    let made = [
+        (Compare::version(b"k", Equal, 1), 0, 0, Operand::Version(1)),
+        (Compare::create_revision(b"k", Greater, 2), 1, 1, Operand::CreateRevision(2)),
+        (Compare::mod_revision(b"k", Less, 3), 2, 2, Operand::ModRevision(3)),
+        (Compare::value(b"k", NotEqual, b"v"), 3, 3, Operand::Value(b"v")),
+        (Compare::lease(b"k", Equal, 0), 0, 4, Operand::Lease(0)),
+    ];
+    for (compare, result, target, operand) in made {
+        assert_eq!((compare.result, compare.target), (result, target));
+        assert_eq!((compare.key, compare.operand), (&b"k"[..], Some(operand)));
+        assert_eq!(operand.target(), target);
+        let txn = Txn { compare: vec![compare.up_to(b"l")], ..Txn::default() };
+        let data = Request { id: 1, header: None, body: Body::Txn(txn.clone()) }.encode();
+        let Ok(Content::Request(read)) = Content::decode(&data) else { panic!("not a request") };
+        assert_eq!(read.body, Body::Txn(txn));
+    }
+    // On the wire the two may disagree.
+    let odd = Compare { target: 3, ..Compare::version(b"k", Equal, 7) };
+    let txn = Txn { compare: vec![odd], ..Txn::default() };
+    let data = Request { id: 1, header: None, body: Body::Txn(txn.clone()) }.encode();
+    let Ok(Content::Request(read)) = Content::decode(&data) else { panic!("not a request") };
+    assert_eq!(read.body, Body::Txn(txn));
+}

@@ -86,9 +86,14 @@ impl Store {
     /// Logs a user in; answers the token.
     ///
     /// # Errors
-    /// Auth is off, a wrong name or password, or the disk.
+    /// Auth is off, as it always is where the store is only read; a wrong name or password; or the
+    /// disk.
     pub fn authenticate(&self, name: &str, password: &str) -> Result<Answer<String>, Error> {
         let shared = self.shared();
+        if shared.is_read_only {
+            // Clients that were given a user go on without a token then.
+            return Err(Error::Refused(Refusal::AuthNotEnabled));
+        }
         for _ in 0..LOGINS_MAX {
             if name.is_empty() {
                 return Err(Error::Refused(Refusal::UserEmpty));
@@ -140,6 +145,7 @@ impl Store {
     /// As etcd answers; [`Error::Storage`] where the disk failed.
     pub fn user_add(&self, caller: &Caller, user: NewUser<'_>) -> Result<(), Error> {
         // Whoever may not is told before a password is hashed, which takes long.
+        self.shared().check_writable()?;
         self.shared().check(caller, Wish::Admin)?;
         if user.name.is_empty() {
             return Err(Error::Refused(Refusal::UserEmpty));
@@ -179,6 +185,7 @@ impl Store {
         name: &str,
         password: &str,
     ) -> Result<(), Error> {
+        self.shared().check_writable()?;
         self.shared().check(caller, Wish::Admin)?;
         let cost = self.shared().options.bcrypt_cost;
         let hashed = PasswordHash::of_change(password.as_bytes(), cost)?;

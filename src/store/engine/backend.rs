@@ -239,6 +239,9 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
         return Err(shared.health.refusal().unwrap_or(Error::Stopped));
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
+    if shared.is_read_only {
+        return Ok(db.view());
+    }
     shared.backend.is_dirty.store(false, Ordering::Release);
     // Only one batch is out at a time, and its committer has the lock: one that is out was lost
     // by a caller's thread that panicked.

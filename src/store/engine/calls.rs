@@ -189,6 +189,7 @@ impl Shared {
             promise.fulfil(Ok(done));
             return Ok(pending);
         }
+        self.check_writable()?;
         self.check(caller, Wish::Request(&body))?;
         let makes_rows_longer = makes_rows_longer(&body);
         if makes_rows_longer {

@@ -139,6 +139,7 @@ impl Store {
         peer_urls: &[String],
     ) -> Result<Vec<Member>, Error> {
         let shared = self.shared();
+        shared.check_writable()?;
         shared.check(caller, Wish::Admin)?;
         let peer_urls = parse_urls(peer_urls)?;
         if !shared.members()?.iter().any(|member| member.id == id) {
@@ -173,6 +174,7 @@ impl Store {
     /// Always.
     pub fn member_add(&self, caller: &Caller, peer_urls: &[String]) -> Result<(), Error> {
         let shared = self.shared();
+        shared.check_writable()?;
         shared.check(caller, Wish::Admin)?;
         let urls = parse_urls(peer_urls)?;
         let has = |member: &Member| member.peer_urls.iter().any(|url| urls.contains(url));
@@ -187,6 +189,7 @@ impl Store {
     /// # Errors
     /// Always.
     pub fn member_remove(&self, caller: &Caller, id: MemberId) -> Result<(), Error> {
+        self.shared().check_writable()?;
         self.shared().check(caller, Wish::Admin)?;
         if self.shared().members()?.iter().any(|member| member.id == id) {
             return Err(Error::LastMember);
@@ -199,6 +202,7 @@ impl Store {
     /// # Errors
     /// Always.
     pub fn member_promote(&self, caller: &Caller, id: MemberId) -> Result<(), Error> {
+        self.shared().check_writable()?;
         self.shared().check(caller, Wish::Admin)?;
         let is_known = self.shared().members()?.iter().any(|member| member.id == id);
         let refusal = if is_known { Refusal::MemberNotLearner } else { Refusal::MemberNotFound };
@@ -210,6 +214,7 @@ impl Store {
     /// # Errors
     /// Any other member, or no permission.
     pub fn move_leader(&self, caller: &Caller, target: MemberId) -> Result<(), Error> {
+        self.shared().check_writable()?;
         self.shared().check(caller, Wish::Admin)?;
         if target == self.member_id() { Ok(()) } else { Err(Error::BadTransferee) }
     }

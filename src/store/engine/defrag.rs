@@ -44,6 +44,7 @@ impl Store {
     /// The database is then as it was.
     pub fn defragment(&self, caller: &Caller) -> Result<(), Error> {
         let shared = self.shared();
+        shared.check_writable()?;
         shared.check(caller, Wish::Admin)?;
         let _one = shared.defragmenting.lock().unwrap_or_else(PoisonError::into_inner);
         check_room(shared)?;

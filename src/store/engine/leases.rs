@@ -61,9 +61,7 @@ impl Store {
     /// No permission, or the store is closed.
     pub fn lease_keep_alive(&self, caller: &Caller, id: i64) -> Result<Answer<i64>, Error> {
         let shared = self.shared();
-        if let Some(error) = shared.health.refusal() {
-            return Err(error);
-        }
+        shared.check_writable()?;
         shared.check(caller, Wish::KeepAlive(id))?;
         let revision = self.revision();
         let body = match shared.renew(id)? {

@@ -32,6 +32,7 @@ mod leases;
 mod logging;
 mod options;
 mod queue;
+mod reading;
 mod snapshot;
 mod start;
 mod state;
@@ -76,9 +77,7 @@ const LAG_MAX: u64 = 5000;
 /// An etcd in this process; a clone is the same one. `docs/STORE.md` tells what it promises.
 ///
 /// ```
-/// use etcdkit::etcd::request::{Put, Range};
-/// use etcdkit::store::engine::{Options, Store};
-/// use etcdkit::store::guard::Caller;
+/// use etcdkit::store::{Caller, Options, Put, Range, Store};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let dir = tempfile::tempdir()?;
@@ -103,6 +102,8 @@ pub struct Store {
 #[derive(Debug)]
 pub(super) struct Shared {
     options: Options,
+    /// Nothing is written, and nobody is asked for permission.
+    is_read_only: bool,
     compat: Compat,
     member: MemberId,
     cluster: ClusterId,
@@ -161,10 +162,35 @@ impl Store {
     /// It is in use, damaged, unfit (such as of several voters), or the disk fails; each says what
     /// to do.
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let (shared, threads) = start::start(dir, options)?;
+        start::start(dir, options).map(Self::alive)
+    }
+
+    /// Opens a snapshot file, or a data directory that no server has, to be read only: nothing of it
+    /// is changed. Reads, watches of what was, hashes, status and snapshots work as ever; every
+    /// request that would change something is refused ([`Error::ReadOnly`]). Users and permissions
+    /// are shown and not enforced: whoever can read the file can read all of it. Leases stand still.
+    ///
+    /// A file may have the SHA-256 of `etcdctl snapshot save` at its end. Of a directory what counts
+    /// in its log is shown as well. The database's shared lock is held until the store is closed: a
+    /// server that is started on it meanwhile waits for that. Of the options only those count that
+    /// are about reading: `compat`, `wal_dir`, `watch_limits`, `watch_progress_interval`,
+    /// `database`, `clock`.
+    ///
+    /// # Errors
+    /// It is in use, damaged, of a version that is not known, or the disk fails.
+    pub fn open_read_only(path: &Path, options: Options) -> Result<Self, OpenError> {
+        reading::start(path, options).map(Self::alive)
+    }
+
+    fn alive((shared, threads): (Arc<Shared>, Vec<JoinHandle<()>>)) -> Self {
         let end = Mutex::new(End { threads, by: None, is_over: false });
-        let life = Life { shared, end, ended: Condvar::new() };
-        Ok(Self { owner: Arc::new(Owner(Arc::new(life))) })
+        Self { owner: Arc::new(Owner(Arc::new(Life { shared, end, ended: Condvar::new() }))) }
+    }
+
+    /// Tells whether it was opened by [`Store::open_read_only`].
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared().is_read_only
     }
 
     /// Saves everything, ends the threads and gives up the locks. Requests that were taken are
@@ -350,6 +376,15 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Refuses what would change something, where nothing is to be changed, or cannot.
+    fn check_writable(&self) -> Result<(), Error> {
+        match self.health.refusal() {
+            Some(error) => Err(error),
+            None if self.is_read_only => Err(Error::ReadOnly),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that somebody may do something.
     fn check(&self, caller: &Caller, wish: Wish<'_>) -> Result<(), Error> {
         if !self.core.is_auth_on() {
@@ -394,6 +429,9 @@ impl Shared {
 
     /// Queues a request; whoever waits is told where it cannot be.
     fn propose(&self, proposal: Proposal) -> Result<(), Error> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
         let rejected = match self.queue.push(Work::Propose(proposal)) {
             Ok(()) => return Ok(()),
             Err(rejected) => rejected,

@@ -5,7 +5,7 @@
 //! directory is told its cluster's version. Kinds of entries that the directory's version does not
 //! know are not written: one of etcd 3.4 gets the requests that 3.4 writes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -17,19 +17,19 @@ use super::logging::Writer;
 use super::queue::{Proposal, Reply, Work};
 use super::state::Core;
 use super::{Options, Shared, applying, backend, compaction, logging, timer};
-use crate::bolt::db::Batch;
+use crate::bolt::db::{Batch, Db};
 use crate::etcd::apply::Rules;
-use crate::etcd::members::{Member, put_json_text};
+use crate::etcd::members::{ClusterId, Member, MemberId, put_json_text};
 use crate::etcd::request::{Attributes, Body, MemberAttributes, V2, VersionName};
 use crate::etcd::schema::{self, Version};
-use crate::format::wal::HardState;
+use crate::format::wal::{ConfState, HardState};
 use crate::store::directory;
 use crate::store::error::Error;
-use crate::store::figures::live::Live;
+use crate::store::figures::live::{self, Live};
 use crate::store::guard::Tokens;
 use crate::store::lease::Lessor;
 use crate::store::mvcc::Mvcc;
-use crate::store::open::{self, Identity, OpenError, Opened};
+use crate::store::open::{self, Compat, Identity, OpenError, Opened};
 use crate::store::threads;
 use crate::store::watch::Hub;
 
@@ -54,41 +54,30 @@ pub(super) fn start(
     let saved = replay(&mut opened, &mut mvcc, options.unsaved_bytes_max)?;
     mvcc.begin_tally();
     let leases = directory::leases(&mvcc, rules.lease_ttl_min_s)?;
-    let core = Core::new(mvcc);
-    let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
     let lessor = Lessor::start(Arc::clone(&options.clock), &leases, options.election);
-    let tokens = Tokens::new(Arc::clone(&options.clock), options.auth_token_ttl);
     let Opened { db, wal, state, last_index, snapshot_index, voters, member, cluster, .. } = opened;
     let term = state.term.saturating_add(1);
-    let shared = Arc::new(Shared {
-        compat: opened.compat,
-        member,
-        cluster,
-        term,
-        voters,
-        snap_dir: opened.snap_dir,
-        hub,
-        lessor: Mutex::new(lessor),
-        ends: timer::Ends::default(),
-        tokens,
-        queue: super::queue::Queue::default(),
-        applying: applying::Applying::default(),
-        backend: Backend::new(db, &options, saved),
-        compaction: compaction::Compaction::default(),
-        defragmenting: Mutex::new(()),
-        health: super::health::Health::default(),
-        alarm: timer::Alarm::default(),
-        next_id: AtomicU64::new(first_id(member.0, options.clock.unix_ms())),
-        committed: AtomicU64::new(last_index),
-        snapshot_index: AtomicU64::new(snapshot_index),
-        planned_snapshot: AtomicU64::new(snapshot_index),
-        wants_snapshot: AtomicBool::new(opened.wants_snapshot),
-        notes: opened.notes,
-        figures: Arc::new(Live::new(wal.figures(), options.warning_apply_duration)),
-        core,
+    let shared = Shared::new(
         options,
-    });
-    let _ = shared.core.shared.set(Arc::downgrade(&shared));
+        Parts {
+            mvcc,
+            db,
+            saved,
+            lessor,
+            is_read_only: false,
+            compat: opened.compat,
+            member,
+            cluster,
+            term,
+            voters,
+            snap_dir: opened.snap_dir,
+            last_index,
+            snapshot_index,
+            wants_snapshot: opened.wants_snapshot,
+            notes: opened.notes,
+            wal: wal.figures(),
+        },
+    );
     let mut writer = Writer { wal, term, vote: member.0, last_index };
     begin_term(&shared, &mut writer, opened.version, opened.is_new)?;
     write_storage_version(&shared)?;
@@ -100,6 +89,66 @@ pub(super) fn start(
     shared.compaction.begin(0, None);
     let threads = spawn_all(&shared, writer)?;
     Ok((shared, threads))
+}
+
+/// What a start found.
+pub(super) struct Parts {
+    pub(super) mvcc: Mvcc,
+    pub(super) db: Db,
+    /// Index and term of the last entry in the database.
+    pub(super) saved: (u64, u64),
+    pub(super) lessor: Lessor,
+    pub(super) is_read_only: bool,
+    pub(super) compat: Compat,
+    pub(super) member: MemberId,
+    pub(super) cluster: ClusterId,
+    pub(super) term: u64,
+    pub(super) voters: ConfState,
+    pub(super) snap_dir: PathBuf,
+    pub(super) last_index: u64,
+    pub(super) snapshot_index: u64,
+    pub(super) wants_snapshot: bool,
+    pub(super) notes: Vec<String>,
+    /// What the log counts.
+    pub(super) wal: Arc<live::Wal>,
+}
+
+impl Shared {
+    pub(super) fn new(options: Options, parts: Parts) -> Arc<Self> {
+        let core = Core::new(parts.mvcc, parts.is_read_only);
+        let hub = Hub::new(Arc::clone(&core.mvcc) as Arc<_>, options.watch_limits);
+        let shared = Arc::new(Self {
+            is_read_only: parts.is_read_only,
+            compat: parts.compat,
+            member: parts.member,
+            cluster: parts.cluster,
+            term: parts.term,
+            voters: parts.voters,
+            snap_dir: parts.snap_dir,
+            hub,
+            lessor: Mutex::new(parts.lessor),
+            ends: timer::Ends::default(),
+            tokens: Tokens::new(Arc::clone(&options.clock), options.auth_token_ttl),
+            queue: super::queue::Queue::default(),
+            applying: applying::Applying::default(),
+            backend: Backend::new(parts.db, &options, parts.saved),
+            compaction: compaction::Compaction::default(),
+            defragmenting: Mutex::new(()),
+            health: super::health::Health::default(),
+            alarm: timer::Alarm::default(),
+            next_id: AtomicU64::new(first_id(parts.member.0, options.clock.unix_ms())),
+            committed: AtomicU64::new(parts.last_index),
+            snapshot_index: AtomicU64::new(parts.snapshot_index),
+            planned_snapshot: AtomicU64::new(parts.snapshot_index),
+            wants_snapshot: AtomicBool::new(parts.wants_snapshot),
+            notes: parts.notes,
+            figures: Arc::new(Live::new(parts.wal, options.warning_apply_duration)),
+            core,
+            options,
+        });
+        let _ = shared.core.shared.set(Arc::downgrade(&shared));
+        shared
+    }
 }
 
 /// Applies what the log has and the database has not; what may not wait in memory is saved on the
@@ -238,7 +287,7 @@ fn spawn_all(shared: &Arc<Shared>, writer: Writer) -> Result<Vec<JoinHandle<()>>
     }
 }
 
-fn spawn(
+pub(super) fn spawn(
     shared: &Arc<Shared>,
     name: &str,
     work: impl FnOnce(&Arc<Shared>) + Send + 'static,

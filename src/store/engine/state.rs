@@ -24,7 +24,8 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(mvcc: Mvcc) -> Self {
+    /// Takes a state; `is_open_to_all` where nobody is asked for permission, whatever it says.
+    pub(super) fn new(mvcc: Mvcc, is_open_to_all: bool) -> Self {
         let core = Self {
             revision: AtomicI64::new(mvcc.revision()),
             applied: AtomicU64::new(mvcc.applied().0),
@@ -34,7 +35,9 @@ impl Core {
             shared: OnceLock::new(),
             mvcc: Arc::new(RwLock::new(mvcc)),
         };
-        core.note_auth(&core.mvcc.read().unwrap_or_else(PoisonError::into_inner));
+        if !is_open_to_all {
+            core.note_auth(&core.mvcc.read().unwrap_or_else(PoisonError::into_inner));
+        }
         core
     }
 

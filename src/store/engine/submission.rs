@@ -1,7 +1,7 @@
 //! What callers may have logged.
 
 use crate::etcd::request::{
-    Body, Compaction, DeleteRange, LeaseGrant, LeaseRevoke, Put, Secret, Txn,
+    Alarm, Body, Compaction, DeleteRange, LeaseGrant, LeaseRevoke, Put, Secret, Txn,
 };
 use crate::store::error::Error;
 
@@ -12,8 +12,8 @@ use crate::store::error::Error;
 /// have a password that the log would keep: these are made by the store's methods.
 ///
 /// ```
-/// use etcdkit::etcd::request::{Body, Put, VersionName};
-/// use etcdkit::store::engine::Submission;
+/// use etcdkit::etcd::request::VersionName;
+/// use etcdkit::store::{Body, Put, Submission};
 ///
 /// let put = Submission::from(Put { key: b"k", value: b"v", ..Put::default() });
 /// assert!(Submission::try_from(Body::ClusterVersionSet(VersionName { version: b"9" })).is_err());
@@ -47,6 +47,7 @@ always_taken! {
     Compaction: Compaction,
     LeaseGrant: LeaseGrant,
     LeaseRevoke: LeaseRevoke,
+    Alarm: Alarm,
 }
 
 impl<'a> TryFrom<Body<'a>> for Submission<'a> {

@@ -1,3 +1,4 @@
+mod reading;
 mod strain;
 mod wakers;
 

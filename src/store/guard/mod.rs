@@ -1,7 +1,7 @@
 //! What is checked before a request is logged: its form, who asks, and whether there is room.
 //!
-//! etcd's order: room ([`Quota`]), form ([`check_form`]), the token ([`Tokens`]), then who may what
-//! ([`check_access`]). What depends on the state is checked again when the entry is applied, by the
+//! etcd's order: room ([`Quota`]), form (`check_form`), the token (`Tokens`), then who may what
+//! (`check_access`). What depends on the state is checked again when the entry is applied, by the
 //! same code, since by then it may have changed. Requests that the store makes itself (the end of
 //! an expired lease, checkpoints, versions, attributes) are not asked about access.
 //!
@@ -15,12 +15,22 @@ mod password;
 mod quota;
 mod tokens;
 
-pub use access::{Caller, User, Wish, check_access};
+pub use access::{Caller, User};
+#[doc(hidden)]
+pub use access::{Wish, check_access};
+#[doc(hidden)]
 pub use form::{check_form, check_range_form};
+#[doc(hidden)]
 pub use growth::check_growth;
-pub use password::{BCRYPT_COSTS, PasswordCheck, PasswordHash};
-pub use quota::{Quota, cost};
-pub use tokens::{TOKENS_MAX, Tokens};
+pub use password::BCRYPT_COSTS;
+#[doc(hidden)]
+pub use password::{PasswordCheck, PasswordHash};
+pub use quota::Quota;
+#[doc(hidden)]
+pub use quota::cost;
+pub use tokens::TOKENS_MAX;
+#[doc(hidden)]
+pub use tokens::Tokens;
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,7 @@ mod fitness;
 mod force;
 mod found;
 mod members;
+mod reading;
 mod replay;
 mod snap_file;
 #[cfg(test)]
@@ -42,6 +43,7 @@ use crate::bolt::disk::Disk;
 use crate::etcd::members::{ClusterId, MemberId};
 use crate::etcd::schema::Version;
 use crate::format::wal::{ConfState, HardState};
+pub use reading::{OpenedToRead, open_to_read};
 pub use replay::Replay;
 pub use snap_file::{SNAPS_KEPT, SnapSpent, purge_snaps, write_snap};
 

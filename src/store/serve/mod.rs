@@ -27,6 +27,7 @@ mod kv;
 mod listen;
 mod metrics;
 mod status;
+pub mod tls;
 mod watch;
 
 use std::fmt;

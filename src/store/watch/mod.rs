@@ -31,6 +31,7 @@ mod hub;
 mod index;
 mod stream;
 
+#[doc(hidden)]
 pub use stream::Stream;
 
 use fan_out::Ask;
@@ -113,6 +114,7 @@ pub struct Limits {
 }
 
 /// Figures of a hub.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Streams that are open.
@@ -130,6 +132,7 @@ pub struct Counts {
 }
 
 /// All watchers of a store. Dropped, it closes.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Hub {
     shared: Arc<Shared>,

@@ -1,0 +1,363 @@
+//! What a server is told, in plain values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Note;
+use super::gates::Gates;
+use super::settings::Settings;
+use super::url::Url;
+use super::value::duration_of;
+use crate::store::Compat;
+use crate::store::auto_compact::Retention;
+use crate::store::lines::{Form, Level, Output};
+
+/// Everything that a server is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// Which etcd to be; `None`: as the directory is.
+    pub(crate) compat: Option<Compat>,
+    /// Snapshot or directory that is served and not written.
+    pub(crate) read_only: Option<PathBuf>,
+    pub(crate) member: Member,
+    pub(crate) founding: Founding,
+    pub(crate) listen: Listen,
+    /// Client URLs that the member list shows.
+    pub(crate) advertise_client: Vec<Url>,
+    pub(crate) client_tls: Tls,
+    pub(crate) peer_tls: Tls,
+    pub(crate) limits: Limits,
+    pub(crate) storage: Storage,
+    pub(crate) auth: Auth,
+    pub(crate) http: Http,
+    pub(crate) log: LogSettings,
+    pub(crate) gates: Gates,
+    /// Interval at which quiet watchers that asked for it are told the revision; 0: the default.
+    pub(crate) watch_progress_interval: Duration,
+    /// Told in the log, and nothing else.
+    pub(crate) snapshot_catchup_entries: u64,
+    /// Applying for longer is logged.
+    pub(crate) warning_apply: Duration,
+    /// A request that takes longer is logged.
+    pub(crate) warning_unary: Duration,
+    /// What is to be logged before anything else.
+    pub(crate) notes: Vec<Note>,
+}
+
+/// Who the member is, and where it lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) data_dir: PathBuf,
+    /// `None`: in the data directory.
+    pub(crate) wal_dir: Option<PathBuf>,
+    pub(crate) heartbeat: Duration,
+    pub(crate) election: Duration,
+    /// Refuse changes of members that would lose quorum.
+    pub(crate) strict_reconfig_check: bool,
+    pub(crate) force_new_cluster: bool,
+    pub(crate) unsafe_no_fsync: bool,
+}
+
+/// What a new directory is founded with.
+#[derive(Clone, Debug)]
+pub(crate) struct Founding {
+    /// `NAME=URL,...` as given.
+    pub(crate) initial_cluster: String,
+    /// The cluster is said to be there already.
+    pub(crate) is_existing: bool,
+    pub(crate) token: String,
+    pub(crate) peer_urls: Vec<Url>,
+    /// The cluster was not named, and follows name and peer URLs.
+    pub(crate) is_default: bool,
+}
+
+/// Where to listen.
+#[derive(Clone, Debug)]
+pub(crate) struct Listen {
+    pub(crate) peer: Vec<Url>,
+    pub(crate) client: Vec<Url>,
+    /// HTTP of clients; where there is one, the client URLs are for gRPC alone.
+    pub(crate) client_http: Vec<Url>,
+    pub(crate) metrics: Vec<Url>,
+    pub(crate) reuse_port: bool,
+    pub(crate) reuse_address: bool,
+}
+
+/// TLS of a kind of listener. Files are read again when they change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tls {
+    pub(crate) cert_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
+    pub(crate) trusted_ca_file: Option<PathBuf>,
+    pub(crate) crl_file: Option<PathBuf>,
+    /// Who connects must show a certificate.
+    pub(crate) wants_client_cert: bool,
+    pub(crate) allowed_names: Vec<String>,
+    pub(crate) allowed_hostnames: Vec<String>,
+    /// Make a certificate where none is given.
+    pub(crate) is_auto: bool,
+    /// Years that a made certificate holds.
+    pub(crate) auto_years: u64,
+    /// As Go names them; empty: all that are sound.
+    pub(crate) cipher_suites: Vec<String>,
+    pub(crate) min: TlsVersion,
+    pub(crate) max: Option<TlsVersion>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TlsVersion {
+    #[default]
+    V1_2,
+    V1_3,
+}
+
+/// Limits of requests and connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) txn_ops_max: u64,
+    pub(crate) request_bytes_max: u64,
+    pub(crate) streams_max: u32,
+    /// Shortest time between a client's pings.
+    pub(crate) ping_min: Duration,
+    /// Time between the server's pings; 0: none.
+    pub(crate) ping_interval: Duration,
+    /// How long the answer may take; 0: no limit.
+    pub(crate) ping_timeout: Duration,
+}
+
+/// How data is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Storage {
+    /// 0: the default; below 0: no limit.
+    pub(crate) quota_bytes: i64,
+    pub(crate) snapshot_count: u64,
+    /// Files that are kept; 0: all.
+    pub(crate) snaps_max: u64,
+    pub(crate) wals_max: u64,
+    /// 0: the default.
+    pub(crate) batch_interval: Duration,
+    pub(crate) batch_limit: u64,
+    pub(crate) compaction_batch_limit: u64,
+    pub(crate) compaction_sleep: Duration,
+    pub(crate) auto_compaction: Retention,
+    /// Pack the database at the start if that frees so many megabytes; 0: never.
+    pub(crate) bootstrap_defrag_megabytes: u64,
+}
+
+/// Passwords and tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Auth {
+    pub(crate) token_ttl: Duration,
+    /// 4 to 31.
+    pub(crate) bcrypt_cost: u32,
+}
+
+/// What HTTP offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    pub(crate) has_gateway: bool,
+    /// Histograms of gRPC are among the metrics.
+    pub(crate) is_extensive: bool,
+    /// Origins that may ask; `*`: all.
+    pub(crate) cors: Vec<String>,
+    /// Hosts that plain HTTP may be asked for; `*` or nothing: all.
+    pub(crate) hosts: Vec<String>,
+}
+
+/// Where log lines go, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogSettings {
+    pub(crate) level: Level,
+    pub(crate) form: Form,
+    pub(crate) outputs: Vec<Output>,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self { level: Level::Info, form: Form::Json, outputs: vec![Output::Stderr] }
+    }
+}
+
+/// Reads which etcd to be.
+pub(super) fn compat_of(text: &str) -> Option<Compat> {
+    match text {
+        "3.6" => Some(Compat::V3_6),
+        "3.7" => Some(Compat::V3_7),
+        _ => None,
+    }
+}
+
+impl Config {
+    /// Puts settings that were checked into their places.
+    pub(super) fn of(settings: &Settings, log: LogSettings, auto_compaction: Retention) -> Self {
+        let time = |name: &str| duration_of(settings.int(name));
+        let millis = |name: &str| Duration::from_millis(settings.uint(name));
+        let path = |name: &str| settings.some_text(name).map(PathBuf::from);
+        // Below 0 is what 0 is to etcd: its own default.
+        let count = |name: &str| u64::try_from(settings.int(name)).unwrap_or(0);
+        let name = settings.text("name");
+        let peer_urls = settings.urls("initial-advertise-peer-urls");
+        let is_default = settings.text("initial-cluster") == "default=http://localhost:2380";
+        let cost = settings.uint("bcrypt-cost");
+        Self {
+            compat: compat_of(&settings.text("compat")),
+            read_only: path("read-only"),
+            member: Member {
+                data_dir: path("data-dir").unwrap_or_else(|| format!("{name}.etcd").into()),
+                name,
+                wal_dir: path("wal-dir"),
+                heartbeat: millis("heartbeat-interval"),
+                election: millis("election-timeout"),
+                strict_reconfig_check: settings.is_on("strict-reconfig-check"),
+                force_new_cluster: settings.is_on("force-new-cluster"),
+                unsafe_no_fsync: settings.is_on("unsafe-no-fsync"),
+            },
+            founding: Founding {
+                initial_cluster: settings.text("initial-cluster"),
+                is_existing: settings.text("initial-cluster-state") == "existing",
+                token: settings.text("initial-cluster-token"),
+                peer_urls,
+                is_default,
+            },
+            listen: Listen {
+                peer: settings.urls("listen-peer-urls"),
+                client: settings.urls("listen-client-urls"),
+                client_http: settings.urls("listen-client-http-urls"),
+                metrics: settings.urls("listen-metrics-urls"),
+                reuse_port: settings.is_on("socket-reuse-port"),
+                reuse_address: settings.is_on("socket-reuse-address"),
+            },
+            advertise_client: settings.urls("advertise-client-urls"),
+            client_tls: Tls {
+                allowed_names: settings.client_names.clone(),
+                allowed_hostnames: settings.words("client-cert-allowed-hostname"),
+                crl_file: path("client-crl-file"),
+                ..Tls::of(settings, "")
+            },
+            peer_tls: Tls {
+                allowed_names: settings.words("peer-cert-allowed-cn"),
+                allowed_hostnames: settings.words("peer-cert-allowed-hostname"),
+                crl_file: path("peer-crl-file"),
+                ..Tls::of(settings, "peer-")
+            },
+            limits: Limits {
+                txn_ops_max: settings.uint("max-txn-ops"),
+                request_bytes_max: settings.uint("max-request-bytes"),
+                streams_max: u32::try_from(settings.uint("max-concurrent-streams"))
+                    .unwrap_or(u32::MAX),
+                ping_min: time("grpc-keepalive-min-time"),
+                ping_interval: time("grpc-keepalive-interval"),
+                ping_timeout: time("grpc-keepalive-timeout"),
+            },
+            storage: Storage {
+                quota_bytes: settings.int("quota-backend-bytes"),
+                snapshot_count: settings.uint("snapshot-count"),
+                snaps_max: settings.uint("max-snapshots"),
+                wals_max: settings.uint("max-wals"),
+                batch_interval: time("backend-batch-interval"),
+                batch_limit: count("backend-batch-limit"),
+                compaction_batch_limit: count("compaction-batch-limit"),
+                compaction_sleep: time("compaction-sleep-interval"),
+                auto_compaction,
+                bootstrap_defrag_megabytes: settings.uint("bootstrap-defrag-threshold-megabytes"),
+            },
+            auth: Auth {
+                token_ttl: Duration::from_secs(settings.uint("auth-token-ttl")),
+                bcrypt_cost: match u32::try_from(cost) {
+                    Ok(cost @ 4..=31) => cost,
+                    _ => 10,
+                },
+            },
+            http: Http {
+                has_gateway: settings.is_on("enable-grpc-gateway"),
+                is_extensive: settings.text("metrics") == "extensive",
+                cors: settings.words("cors"),
+                hosts: settings.words("host-whitelist"),
+            },
+            log,
+            gates: settings.gates(),
+            watch_progress_interval: time("watch-progress-notify-interval"),
+            snapshot_catchup_entries: settings.uint("snapshot-catchup-entries"),
+            warning_apply: time("warning-apply-duration"),
+            warning_unary: match time("warning-unary-request-duration") {
+                Duration::ZERO => Duration::from_millis(300),
+                duration => duration,
+            },
+            notes: Vec::new(),
+        }
+    }
+
+    /// Puts the machine's address into URLs that are told to others, where they are the default
+    /// and everything is listened on; then names the cluster after the member, where nobody did.
+    ///
+    /// Returns whether the address was used. Source: `embed.Config.UpdateDefaultClusterFromName`.
+    pub(crate) fn adopt_host(&mut self, host: Option<&str>) -> bool {
+        let mut is_used = false;
+        let mut adopt = |told: &mut Vec<Url>, default: &str, listen: &[Url]| {
+            let listen = listen.first().and_then(Url::host_port);
+            if let (Some(host), Some(("0.0.0.0", port)), [url]) = (host, listen, &mut told[..])
+                && url.as_str() == default
+            {
+                *url = url.at(host, port);
+                is_used = true;
+            }
+        };
+        adopt(&mut self.founding.peer_urls, "http://localhost:2380", &self.listen.peer);
+        adopt(&mut self.advertise_client, "http://localhost:2379", &self.listen.client);
+        if self.founding.is_default && self.member.name != "default" {
+            let name = &self.member.name;
+            let pairs: Vec<_> =
+                self.founding.peer_urls.iter().map(|url| format!("{name}={url}")).collect();
+            self.founding.initial_cluster = pairs.join(",");
+        }
+        is_used
+    }
+}
+
+impl Tls {
+    fn of(settings: &Settings, prefix: &str) -> Self {
+        let name = |name: &str| format!("{prefix}{name}");
+        let path = |file: &str| settings.some_text(&name(file)).map(PathBuf::from);
+        let version = |name: &str| TlsVersion::of_name(&settings.text(name)).unwrap_or_default();
+        Self {
+            cert_file: path("cert-file"),
+            key_file: path("key-file"),
+            trusted_ca_file: path("trusted-ca-file"),
+            // Who names an authority wants to see its certificates.
+            wants_client_cert: settings.is_on(&name("client-cert-auth"))
+                || path("trusted-ca-file").is_some(),
+            is_auto: settings.is_on(&name("auto-tls")),
+            auto_years: settings.uint("self-signed-cert-validity"),
+            cipher_suites: settings.words("cipher-suites"),
+            min: version("tls-min-version").unwrap_or_default(),
+            max: version("tls-max-version"),
+            ..Self::default()
+        }
+    }
+
+    /// Tells whether a certificate or a key is given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cert_file.is_none() && self.key_file.is_none()
+    }
+}
+
+impl TlsVersion {
+    /// Reads a name; an empty one is none.
+    ///
+    /// # Errors
+    ///
+    /// etcd's words.
+    pub(super) fn of_name(name: &str) -> Result<Option<Self>, String> {
+        match name {
+            "" => Ok(None),
+            "TLS1.2" => Ok(Some(Self::V1_2)),
+            "TLS1.3" => Ok(Some(Self::V1_3)),
+            name => {
+                let name = super::value::quoted(name);
+                Err(format!("unexpected TLS version {name} (must be one of: TLS1.2, TLS1.3)"))
+            }
+        }
+    }
+}

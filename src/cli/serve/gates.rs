@@ -1,0 +1,112 @@
+//! Feature gates of the server.
+//!
+//! **Source**: etcd server/features, pkg/featuregate, 3.6.16 and 3.7.3.
+
+use super::value::{quoted, read_bool};
+
+/// A gate: its name, its default, and whether it is beta.
+struct Known(&'static str, bool, bool);
+
+const KNOWN: &[Known] = &[
+    Known("AllAlpha", false, false),
+    Known("AllBeta", false, true),
+    Known("CompactHashCheck", false, false),
+    Known("FastLeaseKeepAlive", true, true),
+    Known("InitialCorruptCheck", false, false),
+    Known("LeaseCheckpoint", false, false),
+    Known("LeaseCheckpointPersist", false, false),
+    Known("PriorityRequest", false, false),
+    Known("SetMemberLocalAddr", false, false),
+    Known("StopGRPCServiceOnDefrag", false, false),
+    Known("TxnModeWriteWithSharedBuffer", true, true),
+];
+
+/// Which gates were set, in the order of [`KNOWN`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gates {
+    set: [Option<bool>; KNOWN.len()],
+}
+
+impl Gates {
+    /// Sets gates from `Name=bool,...`.
+    ///
+    /// # Errors
+    ///
+    /// etcd's words for what is wrong.
+    pub(super) fn set_text(&mut self, text: &str) -> Result<(), String> {
+        let mut given: Vec<(&str, bool)> = Vec::new();
+        for pair in text.split(',').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').map_or((pair, None), |(n, v)| (n, Some(v)));
+            let name = name.trim();
+            let value = value.ok_or_else(|| format!("missing bool value for {name}"))?.trim();
+            let on = read_bool(value).ok_or_else(|| {
+                let what = format!("strconv.ParseBool: parsing {}: invalid syntax", quoted(value));
+                format!("invalid value of {name}={value}, err: {what}")
+            })?;
+            given.push((name, on));
+        }
+        for (name, on) in given {
+            self.set(name, on)?;
+        }
+        Ok(())
+    }
+
+    /// Sets one gate. The gates for all of a kind leave those that were set before.
+    ///
+    /// # Errors
+    ///
+    /// A name that is not known.
+    pub(super) fn set(&mut self, name: &str, on: bool) -> Result<(), String> {
+        let slot = KNOWN.iter().zip(&mut self.set).find(|(known, _)| known.0 == name);
+        let (known, slot) = slot.ok_or_else(|| format!("unrecognized feature gate: {name}"))?;
+        *slot = Some(on);
+        if name == "AllAlpha" || name == "AllBeta" {
+            let is_beta = known.2;
+            for (_, slot) in KNOWN.iter().zip(&mut self.set).filter(|(k, _)| k.2 == is_beta) {
+                slot.get_or_insert(on);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether a gate is open.
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        let found = KNOWN.iter().zip(&self.set).find(|(known, _)| known.0 == name);
+        found.is_some_and(|(known, set)| set.unwrap_or(known.1))
+    }
+
+    /// Tells whether somebody set a gate.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        KNOWN.iter().zip(&self.set).any(|(known, set)| known.0 == name && set.is_some())
+    }
+
+    /// Returns all gates, each with its state, for the metric that reports them.
+    pub(crate) fn all(&self) -> Vec<(&'static str, bool)> {
+        KNOWN.iter().zip(&self.set).map(|(known, set)| (known.0, set.unwrap_or(known.1))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_are_set_as_etcd_sets_them() {
+        let mut gates = Gates::default();
+        gates.set_text("CompactHashCheck=false, AllAlpha = true,").unwrap();
+        assert!(!gates.is_on("CompactHashCheck") && gates.is_on("LeaseCheckpoint"));
+        assert!(gates.is_on("FastLeaseKeepAlive") && !gates.is_on("AllBeta"));
+        for (text, words) in [
+            ("Foo=true", "unrecognized feature gate: Foo"),
+            ("AllBeta", "missing bool value for AllBeta"),
+            (
+                "AllBeta=maybe",
+                "invalid value of AllBeta=maybe, err: strconv.ParseBool: parsing \"maybe\": \
+                 invalid syntax",
+            ),
+        ] {
+            assert_eq!(gates.set_text(text).unwrap_err(), words);
+        }
+        assert_eq!(gates.all().len(), 11);
+    }
+}
