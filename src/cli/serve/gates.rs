@@ -3,6 +3,7 @@
 //! **Source**: etcd server/features, pkg/featuregate, 3.6.16 and 3.7.3.
 
 use super::value::{quoted, read_bool};
+use crate::store::serve::Feature;
 
 /// A gate: its name, its default, and whether it is beta.
 struct Known(&'static str, bool, bool);
@@ -81,8 +82,13 @@ impl Gates {
     }
 
     /// Returns all gates, each with its state, for the metric that reports them.
-    pub(crate) fn all(&self) -> Vec<(&'static str, bool)> {
-        KNOWN.iter().zip(&self.set).map(|(known, set)| (known.0, set.unwrap_or(known.1))).collect()
+    pub(crate) fn all(&self) -> Vec<Feature> {
+        let feature = |(known, set): (&Known, &Option<bool>)| Feature {
+            name: known.0.to_owned(),
+            stage: if known.2 { "BETA" } else { "ALPHA" }.to_owned(),
+            enabled: set.unwrap_or(known.1),
+        };
+        KNOWN.iter().zip(&self.set).map(feature).collect()
     }
 }
 

@@ -45,6 +45,7 @@ impl Config {
             .election(self.member.election)
             .auth_token_ttl(self.auth.token_ttl)
             .bcrypt_cost(self.auth.bcrypt_cost)
+            .warning_apply_duration(self.warning_apply)
             .watch_progress_interval(self.watch_progress_interval)
             .wal_dir(self.member.wal_dir.clone())
             .force_new_cluster(self.member.force_new_cluster)
@@ -76,7 +77,9 @@ impl Config {
             .listeners(self.listen.listeners()?)
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
-            .gateway(self.http.has_gateway);
+            .gateway(self.http.has_gateway)
+            .extensive_metrics(self.http.is_extensive)
+            .features(self.gates.all());
         if !limits.ping_interval.is_zero() {
             options = options.keepalive_interval(limits.ping_interval);
         }
