@@ -168,5 +168,6 @@ fn a_start_counts_from_nothing_and_knows_the_keys() {
     let store = open(&dir, options());
     let figures = store.figures();
     assert_eq!((figures.puts, figures.keys, figures.proposals_pending), (0, 2, 0));
+    put(&store, b"c", b"1").unwrap();
     until("a raft snapshot", || store.figures().snap_save.count() > 0);
 }

@@ -97,7 +97,7 @@ fn calls_are_counted_by_method_code_and_version() {
     let put = "grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"";
     assert_eq!(of("started_total", put), 4.0);
     assert_eq!(of("msg_received_total", put), 3.0);
-    assert_eq!(of("msg_sent_total", put), 3.0);
+    assert_eq!(of("msg_sent_total", put), 4.0, "the refused one as well");
     let handled = |code: &str| of("handled_total", &format!("grpc_code=\"{code}\",{put}"));
     assert_eq!((handled("OK"), handled("InvalidArgument"), handled("Aborted")), (3.0, 1.0, 0.0));
     assert_eq!(of("handling_seconds_count", put), 4.0);
