@@ -81,6 +81,9 @@ mod serve_flags;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_tls.rs"]
 mod serve_tls;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_metrics.rs"]
+mod serve_metrics;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;

@@ -47,6 +47,7 @@ impl Config {
             .election(self.member.election)
             .auth_token_ttl(self.auth.token_ttl)
             .bcrypt_cost(self.auth.bcrypt_cost)
+            .warning_apply_duration(self.warning_apply)
             .watch_progress_interval(self.watch_progress_interval)
             .wal_dir(self.member.wal_dir.clone())
             .force_new_cluster(self.member.force_new_cluster)

@@ -112,8 +112,8 @@ impl Mvcc {
         rows.filter_map(|(key, value)| Alarm::decode(key, value).ok()).collect()
     }
 
-    /// What was asked of the keys since [`Mvcc::begin_tally`]; reads that were not logged are not in
-    /// it.
+    /// What was asked of the keys since [`Mvcc::begin_tally`], without the reads that were not
+    /// logged.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally

@@ -160,12 +160,14 @@ fn what_takes_longer_than_the_limit_is_slow() {
 #[test]
 fn a_start_counts_from_nothing_and_knows_the_keys() {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(&dir, Options::default());
+    let options = || Options::default().compat(Compat::V3_6).snapshot_count(1_u64);
+    let store = open(&dir, options());
     put(&store, b"a", b"1").unwrap();
     put(&store, b"b", b"1").unwrap();
     store.kill();
-    let store = open(&dir, Options::default().snapshot_count(1_u64).compat(Compat::V3_6));
+    let store = open(&dir, options());
     let figures = store.figures();
     assert_eq!((figures.puts, figures.keys, figures.proposals_pending), (0, 2, 0));
+    put(&store, b"c", b"1").unwrap();
     until("a raft snapshot", || store.figures().snap_save.count() > 0);
 }

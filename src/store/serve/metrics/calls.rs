@@ -172,12 +172,15 @@ impl Calls {
         shard.bytes_out.add(payload(messages, bytes));
     }
 
-    /// A call ended.
+    /// A call ended. To gRPC's figures a unary call that failed has sent a message as well.
     pub(in crate::store::serve) fn handled(&self, method: Method, code: Code, took: Duration) {
         let Some(of) = self.shards.own().of(method) else { return };
-        let code = usize::try_from(i32::from(code)).ok().and_then(|code| of.handled.get(code));
-        if let Some(handled) = code {
+        let code = usize::try_from(i32::from(code)).ok();
+        if let Some(handled) = code.and_then(|code| of.handled.get(code)) {
             handled.add(1);
+        }
+        if method.shape() == Shape::Unary && code != Some(0) {
+            of.sent.add(1);
         }
         of.handling.time(took);
     }

@@ -33,6 +33,9 @@ use crate::store::{Figures, Store};
 pub(super) const CONTENT_TYPE: &str =
     "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
+/// Feature gates that 3.6 does not know.
+const SINCE_3_7: [&str; 2] = ["FastLeaseKeepAlive", "PriorityRequest"];
+
 /// A feature gate, for the figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
@@ -141,7 +144,7 @@ impl Metrics {
         put_disk(&mut out, &figures);
         put_watches_and_leases(&mut out, &figures);
         put_absent(&mut out);
-        self.put_health(&mut out);
+        self.put_health(&mut out, compat);
         if compat >= Compat::V3_7 {
             self.put_told(&mut out);
         }
@@ -150,7 +153,7 @@ impl Metrics {
         out.encode()
     }
 
-    fn put_health(&self, out: &mut Families) {
+    fn put_health(&self, out: &mut Families, compat: Compat) {
         let [good, bad] = &self.health;
         out.counter("etcd_server_health_success", "Answers of /health: healthy.", good.get());
         out.counter("etcd_server_health_failures", "Answers of /health: not healthy.", bad.get());
@@ -173,7 +176,9 @@ impl Metrics {
             let family = "etcd_network_server_stream_failures_total";
             out.one(family, help, Kind::Counter, &labels, to_f64(*count));
         }
-        for Feature { name, stage, enabled } in &self.features {
+        let is_known =
+            |gate: &&Feature| compat >= Compat::V3_7 || !SINCE_3_7.contains(&gate.name.as_str());
+        for Feature { name, stage, enabled } in self.features.iter().filter(is_known) {
             let labels = [("name", name.as_str()), ("stage", stage.as_str())];
             let (help, value) = ("Feature gates: 1 for on.", to_f64(u64::from(*enabled)));
             out.one("etcd_server_feature_enabled", help, Kind::Gauge, &labels, value);

@@ -97,7 +97,7 @@ fn calls_are_counted_by_method_code_and_version() {
     let put = "grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"";
     assert_eq!(of("started_total", put), 4.0);
     assert_eq!(of("msg_received_total", put), 3.0);
-    assert_eq!(of("msg_sent_total", put), 3.0);
+    assert_eq!(of("msg_sent_total", put), 4.0, "the refused one as well");
     let handled = |code: &str| of("handled_total", &format!("grpc_code=\"{code}\",{put}"));
     assert_eq!((handled("OK"), handled("InvalidArgument"), handled("Aborted")), (3.0, 1.0, 0.0));
     assert_eq!(of("handling_seconds_count", put), 4.0);
@@ -158,4 +158,29 @@ fn health_and_streams_are_told() {
     let told = "etcd_debugging_server_watch_send_loop_watch_stream_duration";
     assert_eq!(value(&text, &format!("{told}_seconds_sum")), 0.008);
     assert_eq!(value(&text, &format!("{told}_per_event_seconds_sum")), 0.002);
+}
+
+#[test]
+fn what_the_mixin_asks_for_is_told_and_documented() {
+    let document = include_str!("../../../../docs/METRICS.md");
+    let section = |heading: &str| -> Vec<&str> {
+        let found = document.split("\n## ").find(|section| section.starts_with(heading)).unwrap();
+        let rows = found.lines().filter(|line| line.starts_with("| `"));
+        rows.map(|row| row.split(" | ").next().unwrap()).collect()
+    };
+    let (_dir, store) = open(Compat::V3_7);
+    let text = Metrics::new(true, Vec::new()).render(&store);
+    let asked = section("What asks for it");
+    assert_eq!(asked.len(), 17);
+    for row in asked {
+        let family = row.trim_matches(['|', ' ', '`']);
+        assert!(has(&text, family), "{family}");
+    }
+    let absent = section("What is not there");
+    let names = absent.iter().flat_map(|row| row.split('`')).filter(|name| name.contains('_'));
+    let names: Vec<&str> = names.map(|name| name.trim_end_matches('*')).collect();
+    assert_eq!(names.len(), 6);
+    for name in names {
+        assert!(!text.contains(&format!("# TYPE {name}")), "{name} is there");
+    }
 }
