@@ -73,6 +73,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(feature = "serve")]
+#[path = "interop/serve_clients.rs"]
+mod serve_clients;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;
