@@ -86,12 +86,16 @@ fn who_may_what_is_asked_once_auth_is_on() {
         assert_eq!(refused(user.hash_kv(0).await), denied());
         assert_eq!(refused(user.snapshot().await.map(drop)), denied());
         assert_eq!(refused(user.user_list().await), denied());
-        assert_eq!(refused(user.member_add(["http://127.0.0.1:9"], None).await), denied());
+        assert_eq!(
+            refused(user.member_add(vec!["http://127.0.0.1:9".to_owned()], None).await),
+            denied()
+        );
         user.status().await.unwrap();
         assert_eq!(user.user_get("u").await.unwrap().roles(), ["u"]);
         assert_eq!(refused(user.user_get("root").await), denied());
         let lease = user.lease_grant(60, None).await.unwrap().id();
-        let (_keeper, mut renewals) = user.lease_keep_alive(lease).await.unwrap();
+        let (mut keeper, mut renewals) = user.lease_keep_alive(lease).await.unwrap();
+        keeper.keep_alive().await.unwrap();
         assert_eq!(renewals.message().await.unwrap().unwrap().ttl(), 60);
 
         let mut root = served.client_of(ROOT.0, ROOT.1).await.unwrap();

@@ -135,7 +135,7 @@ fn all() -> pb::RangeRequest {
 
 #[test]
 fn a_long_range_is_streamed_in_parts_that_grow() {
-    let options = Options::default().request_bytes_max(20_000_usize);
+    let options = Options::default().request_bytes_max(30_000_usize);
     let served = serve_with(StoreOptions::default(), options);
     run(async {
         let mut client = served.client().await;
@@ -144,7 +144,7 @@ fn a_long_range_is_streamed_in_parts_that_grow() {
         }
         let parts = stream(&served, all()).await.unwrap();
         let sizes: Vec<_> = parts.iter().map(|part| part.kvs.len()).collect();
-        // About 540 bytes each: doubled below half of 20,000 bytes.
+        // About 520 bytes each: doubled below half of 30,000 bytes.
         assert_eq!(sizes, [10, 20, 40, 40, 40, 40, 10]);
         let keys: Vec<_> = parts.iter().flat_map(|part| &part.kvs).map(|kv| &kv.key[..]).collect();
         assert!(keys.is_sorted() && keys.len() == 200);

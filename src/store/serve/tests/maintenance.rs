@@ -39,30 +39,31 @@ fn the_member_tells_its_state() {
 
 #[test]
 fn members_stay_one() {
+    let urls = |url: &str| vec![url.to_owned()];
     let served = serve();
     let own = "http://localhost:2380";
     run(async {
         let mut client = served.client().await;
         let id = served.store.member_id().0;
-        let bad = refused(client.member_add(["x"], None).await);
+        let bad = refused(client.member_add(urls("x"), None).await);
         let text = "etcdserver: given member URLs are invalid";
         assert_eq!(bad, (Code::InvalidArgument, text.into()));
-        let there = refused(client.member_add([own], None).await);
+        let there = refused(client.member_add(urls(own), None).await);
         let text = "etcdserver: Peer URLs already exists";
         assert_eq!(there, (Code::FailedPrecondition, text.into()));
-        let new = refused(client.member_add(["http://127.0.0.1:9"], None).await);
+        let new = refused(client.member_add(urls("http://127.0.0.1:9"), None).await);
         assert_eq!(new, (Code::Unavailable, "etcdserver: unhealthy cluster".into()));
         let text = "etcdserver: member not found";
         assert_eq!(refused(client.member_remove(9).await), (Code::NotFound, text.into()));
         assert_eq!(refused(client.member_promote(9).await), (Code::NotFound, text.into()));
-        let update = client.member_update(9, ["http://127.0.0.1:9"]).await;
+        let update = client.member_update(9, urls("http://127.0.0.1:9")).await;
         assert_eq!(refused(update), (Code::NotFound, text.into()));
         let text = "etcdserver: re-configuration failed due to not enough started members";
         assert_eq!(refused(client.member_remove(id).await), (Code::Unknown, text.into()));
         let text = "etcdserver: can only promote a learner member";
         let promoted = refused(client.member_promote(id).await);
         assert_eq!(promoted, (Code::FailedPrecondition, text.into()));
-        let updated = client.member_update(id, ["http://127.0.0.1:9"]).await.unwrap();
+        let updated = client.member_update(id, urls("http://127.0.0.1:9")).await.unwrap();
         assert_eq!(updated.members()[0].peer_urls(), ["http://127.0.0.1:9"]);
         let members = client.member_list().await.unwrap();
         assert_eq!(members.members()[0].peer_urls(), ["http://127.0.0.1:9"]);
@@ -101,7 +102,8 @@ fn a_full_quota_is_an_alarm_until_it_is_cleared() {
         let physical = etcd_client::CompactionOptions::new().with_physical();
         client.compact(revision, Some(physical)).await.unwrap();
         client.defragment().await.unwrap();
-        let options = etcd_client::AlarmOptions::new().with_member(id);
+        let mut options = etcd_client::AlarmOptions::new();
+        options.with_member(id);
         let cleared = client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options));
         assert_eq!(cleared.await.unwrap().alarms().len(), 1);
         client.put("a", "1", None).await.unwrap();
@@ -168,25 +170,24 @@ fn a_snapshot_that_nobody_takes_is_read_no_further() {
 
 #[test]
 fn a_downgrade_is_validated_and_not_done() {
-    use etcd_client::{DowngradeAction, DowngradeOptions};
+    use etcd_client::DowngradeOptions as Ask;
     let served = serve();
     run(async {
-        let mut client = served.client().await;
-        until("the cluster's version", async || served.store.cluster_version().is_some()).await;
-        let mut ask = async |action, version: &str| {
-            let options = DowngradeOptions::new().with_action(action).with_version(version);
-            client.downgrade(options).await.map(|answer| answer.version().to_owned())
+        let mut client = served.client().await.maintenance_client();
+        until("a version", async || served.store.cluster_version().is_some()).await;
+        let mut ask = async |asked: Ask| {
+            client.downgrade(asked).await.map(|answer| answer.version().to_owned())
         };
-        assert_eq!(ask(DowngradeAction::Validate, "3.6").await.unwrap(), "3.7");
-        assert_eq!(ask(DowngradeAction::Validate, "3.6.0").await.unwrap(), "3.7");
+        assert_eq!(ask(Ask::Validate("3.6".into())).await.unwrap(), "3.7");
+        assert_eq!(ask(Ask::Validate("3.6.0".into())).await.unwrap(), "3.7");
         let text = "etcdserver: wrong downgrade target version format";
-        let bad = refused(ask(DowngradeAction::Validate, "").await);
+        let bad = refused(ask(Ask::Validate("".into())).await);
         assert_eq!(bad, (Code::InvalidArgument, text.into()));
         let text = "etcdserver: invalid downgrade target version";
-        let far = refused(ask(DowngradeAction::Validate, "3.5").await);
+        let far = refused(ask(Ask::Validate("3.5".into())).await);
         assert_eq!(far, (Code::InvalidArgument, text.into()));
-        assert_eq!(ask(DowngradeAction::Cancel, "").await.unwrap(), "3.7");
-        let enabled = refused(ask(DowngradeAction::Enable, "3.6").await);
+        assert_eq!(ask(Ask::Cancel).await.unwrap(), "3.7");
+        let enabled = refused(ask(Ask::Enable("3.6".into())).await);
         assert_eq!(enabled, (Code::FailedPrecondition, "etcdserver: not capable".into()));
     });
 }

@@ -1,4 +1,4 @@
-use etcd_client::{CampaignOptions, LeaderKey, LockOptions, ProclaimOptions, ResignOptions};
+use etcd_client::{LeaderKey, LockOptions, ProclaimOptions, ResignOptions};
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_lock_is_held_by_one_and_waited_for_by_others() {
         let first = client.lock("l", None).await.unwrap();
         assert!(first.key().starts_with(b"l/"));
         let lease = client.lease_grant(30, None).await.unwrap().id();
-        let options = || Some(LockOptions::new().with_lease(lease));
+        let options = move || Some(LockOptions::new().with_lease(lease));
         let mut other = client.clone();
         let waiting = tokio::spawn(async move { other.lock("l", options()).await });
         let keys = async |client: &mut Client| {
@@ -103,6 +103,5 @@ fn an_election_has_one_leader_at_a_time() {
         assert_eq!(refused(client.resign(None).await), (Code::Unknown, text.into()));
         let none = ProclaimOptions::new().with_leader(LeaderKey::new());
         assert_eq!(refused(client.proclaim("x", Some(none)).await).0, Code::Unknown);
-        let _ = CampaignOptions::new();
     });
 }
