@@ -84,6 +84,8 @@ mod serve_tls;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_metrics.rs"]
 mod serve_metrics;
+#[path = "interop/serve_clients.rs"]
+mod serve_clients;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;

@@ -42,7 +42,7 @@ pub enum Code {
 #[non_exhaustive]
 pub enum Error {
     /// The state forbids it.
-    #[error(transparent)]
+    #[error("{}", words(*.0))]
     Refused(#[from] Refusal),
     /// No key.
     #[error("etcdserver: key is not provided")]
@@ -167,13 +167,26 @@ impl Error {
     }
 }
 
+/// Returns what a client reads: of members another text than etcd's log has.
+fn words(refusal: Refusal) -> String {
+    let text = match refusal {
+        Refusal::MemberNotFound | Refusal::MemberRemoved => "etcdserver: member not found",
+        Refusal::MemberExists => "etcdserver: member ID already exist",
+        Refusal::MemberNotLearner => "etcdserver: can only promote a learner member",
+        Refusal::PeerUrlExists => "etcdserver: Peer URLs already exists",
+        Refusal::TooManyLearners => "etcdserver: too many learner members in cluster",
+        other => return other.to_string(),
+    };
+    text.to_owned()
+}
+
 fn code_of(refusal: Refusal) -> Code {
     use Refusal as R;
     match refusal {
         R::NoSpace => Code::ResourceExhausted,
         R::Corrupt => Code::DataLoss,
         R::Compacted | R::FutureRevision | R::LeaseTtlTooLarge => Code::OutOfRange,
-        R::LeaseNotFound | R::MemberNotFound => Code::NotFound,
+        R::LeaseNotFound | R::MemberNotFound | R::MemberRemoved => Code::NotFound,
         R::PermissionDenied => Code::PermissionDenied,
         R::KeyNotFound
         | R::AuthOldRevision

@@ -24,6 +24,8 @@ use crate::store::wire::etcdserverpb::lease_server::LeaseServer;
 use crate::store::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::store::wire::etcdserverpb::watch_server::WatchServer;
 use crate::store::wire::grpc_health_v1::health_server::HealthServer;
+use crate::store::wire::v3electionpb::election_server::ElectionServer;
+use crate::store::wire::v3lockpb::lock_server::LockServer;
 
 /// What gRPC itself takes on top of the largest request.
 pub(super) const OVERHEAD_BYTES: usize = 512 << 10;
@@ -103,6 +105,8 @@ async fn service(shared: &Arc<Shared>, path: &str, request: Request<Received>) -
         MaintenanceServer<Shared>,
         AuthServer<Shared>,
         HealthServer<Shared>,
+        LockServer<Shared>,
+        ElectionServer<Shared>,
     };
     reword(response.headers_mut(), service, method, bytes_max);
     response

@@ -4,7 +4,8 @@
 //! listen     sockets, TLS, limits; one task a connection
 //! dispatch   a request to its service; deadlines, counts, texts of gRPC's own errors
 //! metrics    what all of this counts, and how it is shown
-//! kv watch lease maintenance cluster auth health     one service a file
+//! kv watch lease maintenance cluster auth health lock election     one service a file
+//! parts recipe     long answers; what locks and elections have in common
 //! convert    the store's answers to messages, and back
 //! http       /health /readyz /metrics ..., and the JSON gateway
 //! ```
@@ -24,14 +25,17 @@ mod call;
 mod cluster;
 mod convert;
 mod dispatch;
+mod election;
 mod health;
 mod http;
 mod kv;
 mod lease;
 mod listen;
+mod lock;
 mod maintenance;
 mod metrics;
 mod parts;
+mod recipe;
 mod status;
 pub mod tls;
 mod watch;
@@ -274,3 +278,6 @@ impl Drop for Server {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,11 +95,7 @@ impl Shared {
 
     /// Waits for what comes of a request, as long as the store lets callers wait.
     pub(super) async fn answer(&self, pending: Pending<Outcome>) -> Result<Answer, Status> {
-        let limit = self.store.request_timeout();
-        let outcome = tokio::time::timeout(limit, pending).await;
-        let outcome = outcome.map_err(|_| status(&Error::Timeout))?;
-        let done = self.store.settle(outcome).map_err(|error| status(&error))?;
-        Ok(done.answer)
+        answer(&self.store, pending).await
     }
 
     /// Does what may take long, or waits, on a thread where nobody else waits for it.
@@ -111,6 +107,14 @@ impl Shared {
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
         done.map_err(|_| given_up())?.map_err(|error| status(&error))
     }
+}
+
+/// Waits for what comes of a request, as long as the store lets callers wait.
+pub(super) async fn answer(store: &Store, pending: Pending<Outcome>) -> Result<Answer, Status> {
+    let outcome = tokio::time::timeout(store.request_timeout(), pending).await;
+    let outcome = outcome.map_err(|_| status(&Error::Timeout))?;
+    let done = store.settle(outcome).map_err(|error| status(&error))?;
+    Ok(done.answer)
 }
 
 /// Says that work on another thread ended before it was done.

@@ -1,0 +1,179 @@
+use prost::bytes::{Bytes, BytesMut};
+use tonic::client::Grpc;
+use tonic::codegen::tokio_stream;
+use tonic::{Request, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::*;
+use crate::store::wire::etcdserverpb as pb;
+use crate::store::wire::grpc_health_v1 as health;
+
+async fn ask<Q, R>(served: &Served, path: &'static str, request: Request<Q>) -> Result<R, Status>
+where
+    Q: prost::Message + Default + Send + Sync + 'static,
+    R: prost::Message + Default + Send + Sync + 'static,
+{
+    let mut client = Grpc::new(served.channel().await);
+    client.ready().await.unwrap();
+    let codec = ProstCodec::<Q, R>::default();
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static(path);
+    client.unary(request, path, codec).await.map(tonic::Response::into_inner)
+}
+
+fn put(bytes: usize) -> pb::PutRequest {
+    let value = BytesMut::zeroed(bytes).freeze();
+    pb::PutRequest { key: Bytes::from_static(b"a"), value, ..Default::default() }
+}
+
+const PUT: &str = "/etcdserverpb.KV/Put";
+
+#[test]
+fn what_there_is_not_is_refused_in_the_words_of_grpc() {
+    let served = serve();
+    run(async {
+        let refused = async |path| {
+            let answer = ask::<_, pb::PutResponse>(&served, path, Request::new(put(1)));
+            told(&answer.await.unwrap_err())
+        };
+        let text = "unknown service grpc.reflection.v1.ServerReflection";
+        let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+        assert_eq!(refused(path).await, (Code::Unimplemented, text.into()));
+        let text = "unknown method Foo for service etcdserverpb.KV";
+        assert_eq!(refused("/etcdserverpb.KV/Foo").await, (Code::Unimplemented, text.into()));
+    });
+}
+
+#[test]
+fn large_requests_are_refused_in_the_words_of_grpc_and_etcd() {
+    let served = serve();
+    run(async {
+        let refused = async |bytes| {
+            let answer = ask::<_, pb::PutResponse>(&served, PUT, Request::new(put(bytes)));
+            told(&answer.await.unwrap_err())
+        };
+        let text = "etcdserver: request is too large";
+        assert_eq!(refused(1_600_000).await, (Code::InvalidArgument, text.into()));
+        let text = "grpc: received message larger than max (2200008 vs. 2097152)";
+        assert_eq!(refused(2_200_000).await, (Code::ResourceExhausted, text.into()));
+
+        // The same in a stream of requests, which ends with it.
+        let mut client = Grpc::new(served.channel().await);
+        client.ready().await.unwrap();
+        let key = BytesMut::zeroed(2_200_000).freeze();
+        let create = pb::WatchCreateRequest { key, ..Default::default() };
+        let request_union = Some(pb::watch_request::RequestUnion::CreateRequest(create));
+        let requests = tokio_stream::iter([pb::WatchRequest { request_union }]);
+        let codec = ProstCodec::<pb::WatchRequest, pb::WatchResponse>::default();
+        let path = "/etcdserverpb.Watch/Watch".parse().unwrap();
+        let answer = client.streaming(Request::new(requests), path, codec).await.unwrap();
+        let mut answer: Streaming<pb::WatchResponse> = answer.into_inner();
+        let (code, text) = told(&answer.message().await.unwrap_err());
+        assert_eq!(code, Code::ResourceExhausted);
+        let words = "grpc: received message larger than max (22000";
+        assert!(text.starts_with(words) && text.ends_with(" vs. 2097152)"), "{text}");
+    });
+}
+
+#[test]
+fn a_call_ends_with_the_time_that_its_client_gives_it() {
+    let served = serve();
+    run(async {
+        let mut client = served.client().await;
+        client.lock("l", None).await.unwrap();
+        let lock =
+            crate::store::wire::v3lockpb::LockRequest { name: Bytes::from_static(b"l"), lease: 0 };
+        let mut request = Request::new(lock);
+        // Told to the server only: the client itself waits.
+        request.metadata_mut().insert("grpc-timeout", "200m".parse().unwrap());
+        let begun = Instant::now();
+        let path = "/v3lockpb.Lock/Lock";
+        let answer: Result<crate::store::wire::v3lockpb::LockResponse, _> =
+            ask(&served, path, request).await;
+        let text = "context deadline exceeded";
+        assert_eq!(told(&answer.unwrap_err()), (Code::DeadlineExceeded, text.into()));
+        assert!(begun.elapsed() >= Duration::from_millis(200));
+        let options = etcd_client::GetOptions::new().with_prefix();
+        until("the end of its key", async || {
+            client.clone().get("l/", Some(options.clone())).await.unwrap().count() == 1
+        })
+        .await;
+    });
+}
+
+#[test]
+fn the_version_of_a_client_is_text() {
+    let served = serve();
+    run(async {
+        let with = |version: &'static [u8]| {
+            let mut request = Request::new(put(1));
+            let value = tonic::codegen::http::HeaderValue::from_bytes(version).unwrap();
+            let mut headers = request.metadata().clone().into_headers();
+            headers.insert("client-api-version", value);
+            *request.metadata_mut() = tonic::metadata::MetadataMap::from_headers(headers);
+            request
+        };
+        let refused = ask::<_, pb::PutResponse>(&served, PUT, with(b"3.\xff")).await.unwrap_err();
+        let text = "etcdserver: invalid client api version";
+        assert_eq!(told(&refused), (Code::InvalidArgument, text.into()));
+        ask::<_, pb::PutResponse>(&served, PUT, with(b"3.7")).await.unwrap();
+    });
+}
+
+#[test]
+fn health_is_told_and_watched_until_the_server_stops() {
+    const SERVING: i32 = 1;
+    const NOT_SERVING: i32 = 2;
+    const UNKNOWN: i32 = 3;
+    let served = serve();
+    run(async {
+        let named = |service: &str| health::HealthCheckRequest { service: service.into() };
+        let path = "/grpc.health.v1.Health/Check";
+        let checked: health::HealthCheckResponse =
+            ask(&served, path, Request::new(named(""))).await.unwrap();
+        assert_eq!(checked.status, SERVING);
+        let other =
+            ask::<_, health::HealthCheckResponse>(&served, path, Request::new(named("x"))).await;
+        assert_eq!(told(&other.unwrap_err()), (Code::NotFound, "unknown service".into()));
+        let path = "/grpc.health.v1.Health/List";
+        let list: health::HealthListResponse =
+            ask(&served, path, Request::new(health::HealthListRequest {})).await.unwrap();
+        assert_eq!(list.statuses[""].status, SERVING);
+
+        let channel = served.channel().await;
+        let watch = async |service: &str| {
+            let mut client = Grpc::new(channel.clone());
+            client.ready().await.unwrap();
+            let codec =
+                ProstCodec::<health::HealthCheckRequest, health::HealthCheckResponse>::default();
+            let path = "/grpc.health.v1.Health/Watch".parse().unwrap();
+            let answer = client.server_streaming(Request::new(named(service)), path, codec);
+            answer.await.unwrap().into_inner()
+        };
+        let mut unknown = watch("x").await;
+        assert_eq!(unknown.message().await.unwrap().unwrap().status, UNKNOWN);
+        let mut states = watch("").await;
+        assert_eq!(states.message().await.unwrap().unwrap().status, SERVING);
+        let server = served.server;
+        let stopped = tokio::task::spawn_blocking(move || server.stop(LONG));
+        assert_eq!(states.message().await.unwrap().unwrap().status, NOT_SERVING);
+        assert_eq!(states.message().await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(unknown.message().await.unwrap_err().code(), Code::Unavailable);
+        drop((channel, states, unknown));
+        stopped.await.unwrap();
+    });
+}
+
+#[test]
+fn compressed_requests_are_taken() {
+    let served = serve();
+    run(async {
+        let mut client = Grpc::new(served.channel().await)
+            .send_compressed(tonic::codec::CompressionEncoding::Gzip);
+        client.ready().await.unwrap();
+        let codec = ProstCodec::<pb::PutRequest, pb::PutResponse>::default();
+        let path = PUT.parse().unwrap();
+        client.unary(Request::new(put(10_000)), path, codec).await.unwrap();
+        let size = served.client().await.get("a", None).await.unwrap().kvs()[0].value().len();
+        assert_eq!(size, 10_000);
+    });
+}
