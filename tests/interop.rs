@@ -75,6 +75,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(feature = "serve")]
+#[path = "interop/serve_http.rs"]
+mod serve_http;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;
