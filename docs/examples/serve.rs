@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:2379".into()).parse()?;
 
     let store = Store::open(&dir, store::Options::default())?;
-    let listener = Listener { address: Address::Tcp(address), role: Role::Client };
+    let listener = Listener { address: Address::Tcp(address), role: Role::Client, tls: None };
     let server = Server::start(store.clone(), Options::default().listeners(vec![listener]))?;
     for address in server.addresses() {
         println!("etcdctl --endpoints http://{address} endpoint status; Enter stops");

@@ -101,6 +101,24 @@ pub enum Error {
     /// A leader that is to be replaced by itself only.
     #[error("etcdserver: bad leader transferee")]
     BadTransferee,
+    /// A version to go down to that is none.
+    #[error("etcdserver: wrong downgrade target version format")]
+    DowngradeFormat,
+    /// A version to go down to that is not the one before.
+    #[error("etcdserver: invalid downgrade target version")]
+    DowngradeTarget,
+    /// A downgrade while another is on its way.
+    #[error("etcdserver: cluster has a downgrade job in progress")]
+    DowngradeInProcess,
+    /// A cluster whose version is not decided.
+    #[error("etcdserver: cluster version not found during downgrade")]
+    ClusterVersionUnknown,
+    /// A downgrade of a running store.
+    #[error("etcdserver: not capable")]
+    NoDowngrade,
+    /// An action that there is not.
+    #[error("etcdserver: unknown method")]
+    UnknownMethod,
     /// A request that callers do not have logged.
     #[error("a request {request} cannot be submitted: {why}")]
     NotSubmitted {
@@ -129,12 +147,19 @@ impl Error {
             | Self::TooLarge
             | Self::InvalidAlarm
             | Self::NotSubmitted { .. }
+            | Self::DowngradeFormat
+            | Self::DowngradeTarget
             | Self::InvalidUrls => Code::InvalidArgument,
             Self::InvalidToken => Code::Unauthenticated,
             Self::Timeout | Self::Stopped | Self::UnhealthyCluster => Code::Unavailable,
-            Self::ReadOnly | Self::BadTransferee => Code::FailedPrecondition,
+            Self::ReadOnly
+            | Self::BadTransferee
+            | Self::DowngradeInProcess
+            | Self::ClusterVersionUnknown
+            | Self::NoDowngrade => Code::FailedPrecondition,
             Self::TooManyRequests
             | Self::LastMember
+            | Self::UnknownMethod
             | Self::PasswordTooLong
             | Self::NoPasswordUser
             | Self::Storage(_) => Code::Unknown,

@@ -114,28 +114,55 @@ const KEYS: &[Ask] = &[
     post("POST /v3/kv/put", r#"{"key":"-_8","value":"PD4m"} trailing"#),
     post("POST /v3beta/kv/range", r#"{"key":"AA==","range_end":"AA==","unknown":[{}]}"#),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","keys_only":true,"limit":"1"}"#),
-    post("POST /v3/kv/range", r#"{"key":"AA==","rangeEnd":"AA==","sortOrder":"DESCEND","sort_target":3,"limit":1.0e0}"#),
-    post("POST /v3/kv/range", r#"{"key":"AA==","rangeEnd":"AA==","count_only":true,"sort_order":"NOT_KNOWN"}"#),
+    post(
+        "POST /v3/kv/range",
+        r#"{"key":"AA==","rangeEnd":"AA==","sortOrder":"DESCEND","sort_target":3,"limit":1.0e0}"#,
+    ),
+    post(
+        "POST /v3/kv/range",
+        r#"{"key":"AA==","rangeEnd":"AA==","count_only":true,"sort_order":"NOT_KNOWN"}"#,
+    ),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","sort_order":99}"#),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","revision":"1000"}"#),
-    post("POST /v3/kv/txn", r#"{"compare":[{"key":"Zm9v","target":"MOD","result":"GREATER","mod_revision":"1"}],
+    post(
+        "POST /v3/kv/txn",
+        r#"{"compare":[{"key":"Zm9v","target":"MOD","result":"GREATER","mod_revision":"1"}],
         "success":[{"request_put":{"key":"Zm9v","value":"MQ=="}},{"requestRange":{"key":"Zm9v"}},
             {"request_txn":{"success":[{"request_delete_range":{"key":"-_8=","prev_kv":true}}]}}],
-        "failure":[{"request_range":{"key":"Zm9v"}}]}"#),
-    post("POST /v3/kv/txn", r#"{"compare":[{"key":"Zm9v","target":"VERSION","version":0}],
-        "failure":[{"request_range":{"key":"bm8="}}]}"#),
+        "failure":[{"request_range":{"key":"Zm9v"}}]}"#,
+    ),
+    post(
+        "POST /v3/kv/txn",
+        r#"{"compare":[{"key":"Zm9v","target":"VERSION","version":0}],
+        "failure":[{"request_range":{"key":"bm8="}}]}"#,
+    ),
     post("POST /v3/kv/txn", r#"{"compare":[{"key":"Zm9v","version":"0","value":""}]}"#),
-    post("POST /v3/kv/txn", r#"{"success":[{"request_put":{"key":"YQ=="}},{"request_put":{"key":"YQ=="}}]}"#),
+    post(
+        "POST /v3/kv/txn",
+        r#"{"success":[{"request_put":{"key":"YQ=="}},{"request_put":{"key":"YQ=="}}]}"#,
+    ),
     post("POST /v3/kv/deleterange", r#"{"key":"AA==","range_end":"AA==","prev_kv":true}"#),
     post("POST /v3/kv/deleterange", ""),
     post("POST /v3/kv/compaction", r#"{"revision":"3","physical":true}"#),
     post("POST /v3/kv/compaction", r#"{"revision":"2"}"#),
     post("POST /v3/kv/compaction", r#"{"revision":"1000"}"#),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","revision":"1"}"#),
-    lines(2, post("POST /v3/watch", r#"{"create_request":{"key":"Zm9v","start_revision":"4","prev_kv":true}}"#)),
+    lines(
+        2,
+        post(
+            "POST /v3/watch",
+            r#"{"create_request":{"key":"Zm9v","start_revision":"4","prev_kv":true}}"#,
+        ),
+    ),
     lines(2, post("POST /v3/watch", r#"{"create_request":{"key":"Zm9v","start_revision":"1"}}"#)),
-    lines(3, post("POST /v3/watch", r#"{"create_request":{"key":"YQ==","watch_id":"5"}} {"cancel_request":{"watch_id":5}}
-        {"create_request":{"key":"YQ==","watch_id":"6","filters":["NOPUT",1]}}"#)),
+    lines(
+        3,
+        post(
+            "POST /v3/watch",
+            r#"{"create_request":{"key":"YQ==","watch_id":"5"}} {"cancel_request":{"watch_id":5}}
+        {"create_request":{"key":"YQ==","watch_id":"6","filters":["NOPUT",1]}}"#,
+        ),
+    ),
     lines(1, post("POST /v3/watch", r#"{"create_request":{}} {"progress_request":{}} x"#)),
 ];
 
@@ -206,7 +233,10 @@ const OTHERS: &[Ask] = &[
 ];
 
 const ALARMS: &[Ask] = &[
-    post("POST /v3/maintenance/alarm", r#"{"action":"ACTIVATE","memberID":"MEMBER","alarm":"NOSPACE"}"#),
+    post(
+        "POST /v3/maintenance/alarm",
+        r#"{"action":"ACTIVATE","memberID":"MEMBER","alarm":"NOSPACE"}"#,
+    ),
     get("GET /health"),
     get("GET /health?exclude=NOSPACE"),
     get("GET /health?exclude=CORRUPT"),
@@ -216,7 +246,10 @@ const ALARMS: &[Ask] = &[
     post("POST /v3/maintenance/status", ""),
     post("POST /v3/maintenance/alarm", ""),
     post("POST /v3/maintenance/alarm", r#"{"action":2,"memberID":MEMBER,"alarm":1}"#),
-    post("POST /v3/maintenance/alarm", r#"{"action":"ACTIVATE","memberID":"MEMBER","alarm":"CORRUPT"}"#),
+    post(
+        "POST /v3/maintenance/alarm",
+        r#"{"action":"ACTIVATE","memberID":"MEMBER","alarm":"CORRUPT"}"#,
+    ),
     get("GET /health"),
     get("GET /health?exclude=CORRUPT&serializable=true"),
     get("GET /livez?verbose"),
@@ -224,7 +257,10 @@ const ALARMS: &[Ask] = &[
     get("GET /readyz?exclude=data_corruption"),
     get("GET /readyz/data_corruption"),
     post("POST /v3/kv/put", r#"{"key":"YQ=="}"#),
-    post("POST /v3/maintenance/alarm", r#"{"action":"DEACTIVATE","memberID":"MEMBER","alarm":"CORRUPT"}"#),
+    post(
+        "POST /v3/maintenance/alarm",
+        r#"{"action":"DEACTIVATE","memberID":"MEMBER","alarm":"CORRUPT"}"#,
+    ),
     get("GET /health"),
 ];
 
@@ -234,7 +270,10 @@ const AUTH: &[Ask] = &[
     post("POST /v3/auth/role/add", r#"{"name":"root"}"#),
     post("POST /v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
     post("POST /v3/auth/role/add", r#"{"name":"app"}"#),
-    post("POST /v3/auth/role/grant", r#"{"name":"app","perm":{"permType":"READWRITE","key":"YQ==","range_end":"Yg=="}}"#),
+    post(
+        "POST /v3/auth/role/grant",
+        r#"{"name":"app","perm":{"permType":"READWRITE","key":"YQ==","range_end":"Yg=="}}"#,
+    ),
     post("POST /v3/auth/role/get", r#"{"role":"app"}"#),
     post("POST /v3/auth/user/add", r#"{"name":"app","options":{"no_password":true}}"#),
     post("POST /v3/auth/user/list", ""),
@@ -339,7 +378,11 @@ impl Side {
         } else {
             stream.read_to_string(&mut body).expect("a body");
         }
-        Answer { status, headers, body: if ask.is_same { self.normal(&body) } else { String::new() } }
+        Answer {
+            status,
+            headers,
+            body: if ask.is_same { self.normal(&body) } else { String::new() },
+        }
     }
 
     /// Makes bodies that mean the same equal: Go's protobuf puts spaces where it wants, also into
@@ -392,8 +435,11 @@ fn same_answers(version: &str, compat: Compat) {
     };
     let options = store::Options::default().identity(identity).compat(compat).bcrypt_cost(4_u32);
     let store = Store::open(&sandbox.path("ours"), options).expect("a store");
-    let listener =
-        |role| Listener { address: Address::Tcp("127.0.0.1:0".parse().expect("an address")), role };
+    let listener = |role| Listener {
+        address: Address::Tcp("127.0.0.1:0".parse().expect("an address")),
+        role,
+        tls: None,
+    };
     let listeners: Vec<Listener> =
         [Role::Client, Role::Metrics, Role::Peer].into_iter().map(listener).collect();
     let server = Server::start(store.clone(), Options::default().listeners(listeners));
@@ -401,8 +447,7 @@ fn same_answers(version: &str, compat: Compat) {
     let [ours, our_metrics, our_peer] = server.addresses() else { panic!("three addresses") };
 
     let member = store.member_id().0.to_string();
-    let mut theirs =
-        Side { client, metrics, peer, member: member.clone(), token: String::new() };
+    let mut theirs = Side { client, metrics, peer, member: member.clone(), token: String::new() };
     let mut ours = Side {
         client: ours.to_string(),
         metrics: our_metrics.to_string(),

@@ -105,7 +105,7 @@ impl Listen {
                 Some(path) => Address::Unix(path),
                 None => Address::Tcp(address_of(url)?),
             };
-            Ok(Listener { address, role })
+            Ok(Listener { address, role, tls: None })
         };
         self.urls().into_iter().map(listener).collect()
     }

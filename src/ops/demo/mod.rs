@@ -225,7 +225,7 @@ impl Served {
             unproved(&format!("the {what} directory does not open: {error}"))
         })?;
         let address = Address::Tcp(([127, 0, 0, 1], 0).into());
-        let listeners = vec![Listener { address, role: Role::Client }];
+        let listeners = vec![Listener { address, role: Role::Client, tls: None }];
         let server = Server::start(store.clone(), serve::Options::default().listeners(listeners))
             .map_err(|error| Error::new(ExitCode::Failed, format!("demo: {error}")))?;
         let address = server.addresses().first().ok_or_else(|| unproved("no address"))?;

@@ -175,8 +175,8 @@ impl Store {
     pub fn member_add(&self, caller: &Caller, peer_urls: &[String]) -> Result<(), Error> {
         let shared = self.shared();
         shared.check_writable()?;
-        shared.check(caller, Wish::Admin)?;
         let urls = parse_urls(peer_urls)?;
+        shared.check(caller, Wish::Admin)?;
         let has = |member: &Member| member.peer_urls.iter().any(|url| urls.contains(url));
         if shared.members()?.iter().any(has) {
             return Err(Error::Refused(Refusal::PeerUrlExists));
@@ -207,6 +207,54 @@ impl Store {
         let is_known = self.shared().members()?.iter().any(|member| member.id == id);
         let refusal = if is_known { Refusal::MemberNotLearner } else { Refusal::MemberNotFound };
         Err(Error::Refused(refusal))
+    }
+
+    /// Tells whether the cluster could go down to a version; answers the version it has.
+    ///
+    /// # Errors
+    /// No version, not the one before, a downgrade on its way, or no permission.
+    pub fn downgrade_validate(&self, caller: &Caller, target: &str) -> Result<Version, Error> {
+        let shared = self.shared();
+        shared.check(caller, Wish::Admin)?;
+        let target = Version::parse(target.as_bytes())
+            .or_else(|| Version::parse(format!("{target}.0").as_bytes()))
+            .ok_or(Error::DowngradeFormat)?;
+        let version = shared.cluster_version().ok_or(Error::ClusterVersionUnknown)?;
+        let is_one_less = target.major == version.major
+            && target.minor.checked_add(1).is_some_and(|minor| minor == version.minor);
+        if !is_one_less {
+            return Err(Error::DowngradeTarget);
+        }
+        if shared.downgrade().enabled {
+            return Err(Error::DowngradeInProcess);
+        }
+        Ok(version)
+    }
+
+    /// Refuses to bring the cluster down to a version: a directory is brought down offline.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn downgrade_enable(&self, caller: &Caller, target: &str) -> Result<Version, Error> {
+        self.downgrade_validate(caller, target)?;
+        Err(Error::NoDowngrade)
+    }
+
+    /// Ends no downgrade, as none is begun here; answers the version that the cluster has, as etcd
+    /// does where there is none to end.
+    ///
+    /// # Errors
+    /// No permission, or no version.
+    pub fn downgrade_cancel(&self, caller: &Caller) -> Result<Version, Error> {
+        self.shared().check(caller, Wish::Admin)?;
+        self.shared().cluster_version().ok_or(Error::ClusterVersionUnknown)
+    }
+
+    /// Refuses what is neither of these.
+    #[cfg(feature = "serve")]
+    pub(in crate::store) fn downgrade_unknown(&self, caller: &Caller) -> Result<Version, Error> {
+        self.shared().check(caller, Wish::Admin)?;
+        Err(Error::UnknownMethod)
     }
 
     /// Makes a member the leader: this one is it already.

@@ -90,6 +90,31 @@ impl Store {
         Ok(Answer { revision, body })
     }
 
+    /// The same without waiting: `None` where the lease's end, or the log, has to be waited for.
+    ///
+    /// # Errors
+    /// No permission, or the store is closed.
+    pub fn lease_keep_alive_now(
+        &self,
+        caller: &Caller,
+        id: i64,
+    ) -> Result<Option<Answer<i64>>, Error> {
+        let shared = self.shared();
+        if let Some(error) = shared.health.refusal() {
+            return Err(error);
+        }
+        shared.check(caller, Wish::KeepAlive(id))?;
+        let revision = self.revision();
+        let renewal = shared.lessor().renew(id);
+        Ok(match renewal {
+            Renewal::Renewed { ttl_s, is_recorded: false } => {
+                Some(Answer { revision, body: ttl_s })
+            }
+            Renewal::Missing => Some(Answer { revision, body: 0 }),
+            Renewal::Renewed { is_recorded: true, .. } | Renewal::Ending => None,
+        })
+    }
+
     /// Tells a lease's time, and its keys where they are asked for.
     ///
     /// # Errors

@@ -29,8 +29,20 @@ impl Store {
 impl Watch {
     /// Adds a watcher; what comes of it is told by [`Watch::next`], also that it is refused.
     pub fn create(&self, create: Create) {
+        self.create_as(Ok(self.caller.clone()), create);
+    }
+
+    /// The same for somebody else, or for nobody, with the reason: who a token belongs to may
+    /// change while a stream goes on.
+    pub fn create_as(&self, caller: Result<Caller, Error>, create: Create) {
         let wish = Wish::Watch(&create.key, &create.range_end);
-        match self.shared.check(&self.caller, wish) {
+        // Where it begins is looked at first.
+        let checked = if create.start_revision < 0 {
+            Ok(())
+        } else {
+            caller.and_then(|caller| self.shared.check(&caller, wish))
+        };
+        match checked {
             Ok(()) => self.stream.create(create),
             // As Go prints an error of gRPC.
             Err(error) => {
@@ -49,6 +61,13 @@ impl Watch {
     /// while a watcher is behind or there is none.
     pub fn request_progress(&self) {
         self.stream.request_progress();
+    }
+
+    /// Returns the number of answers and pieces of events that wait; of answers there may be any
+    /// number.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.stream.backlog()
     }
 
     /// Waits for the next response, but not longer than `limit`; `None` when the time is over.

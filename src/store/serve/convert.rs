@@ -9,7 +9,7 @@ use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::mvccpb;
 
 /// etcd's enums may hold any number on the wire.
-fn number(value: i32) -> u64 {
+pub(super) fn number(value: i32) -> u64 {
     i64::from(value).cast_unsigned()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::header::CONTENT_TYPE;
-use ::http::{Request, Response, Version};
+use ::http::{HeaderMap, Request, Response, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -15,27 +15,24 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::call::{Call, Received, Source};
-use super::{Role, Shared, http};
+use super::tls::Peer;
+use super::{Options, Role, Shared, http};
+use crate::store::wire::etcdserverpb::auth_server::AuthServer;
+use crate::store::wire::etcdserverpb::cluster_server::ClusterServer;
 use crate::store::wire::etcdserverpb::kv_server::KvServer;
+use crate::store::wire::etcdserverpb::lease_server::LeaseServer;
+use crate::store::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::store::wire::etcdserverpb::watch_server::WatchServer;
+use crate::store::wire::grpc_health_v1::health_server::HealthServer;
 
 /// What gRPC itself takes on top of the largest request.
-pub(super) const OVERHEAD_BYTES: usize = 512 << 10;
+const OVERHEAD_BYTES: usize = 512 << 10;
 
-/// Who is at the other end of a connection.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Peer {
-    /// Common name of the client's certificate, where one was verified.
-    pub(super) common_name: Option<String>,
-    /// Whether the connection is over TLS.
-    pub(super) is_tls: bool,
-}
-
-/// Answers a request of any kind.
+/// Answers a request of any kind; only over TLS there is a peer.
 pub(super) async fn dispatch(
     shared: Arc<Shared>,
     role: Role,
-    peer: Arc<Peer>,
+    peer: Option<Arc<Peer>>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let is_grpc = request.version() == Version::HTTP_2
@@ -45,10 +42,12 @@ pub(super) async fn dispatch(
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     match (is_grpc, role) {
         (true, Role::Client | Role::Grpc) => {
-            request.extensions_mut().insert(peer);
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
             Ok(grpc(&shared, request.map(Source::Client)).await)
         }
-        _ => Ok(http::answer(&shared, role, &peer, request).await),
+        _ => Ok(http::answer(&shared, role, peer.as_deref(), request).await),
     }
 }
 
@@ -68,30 +67,56 @@ pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Resp
     call.answer(response, deadline)
 }
 
+/// Bytes of the largest message that is taken.
+pub(super) fn bytes_max(options: &Options) -> usize {
+    options.request_bytes_max.saturating_add(OVERHEAD_BYTES)
+}
+
 /// Returns an answer that is an error.
 pub(super) fn refuse(status: &Status) -> Response<Body> {
     status.clone().into_http()
 }
 
 async fn service(shared: &Arc<Shared>, path: &str, request: Request<Received>) -> Response<Body> {
-    let bytes_max = shared.options.request_bytes_max.saturating_add(OVERHEAD_BYTES);
+    let bytes_max = bytes_max(&shared.options);
     let (service, method) = path.trim_start_matches('/').rsplit_once('/').unwrap_or((path, ""));
-    macro_rules! to {
-        ($server:ty) => {{
-            let server = <$server>::from_arc(Arc::clone(shared));
-            let server = server
-                .max_decoding_message_size(bytes_max)
-                .accept_compressed(CompressionEncoding::Gzip);
-            call(server, request).await
-        }};
+    macro_rules! serve {
+        ($($server:ty,)*) => {
+            match service {
+                $(<$server as NamedService>::NAME => {
+                    if let Err(status) = check_version(request.headers()) {
+                        return refuse(&status);
+                    }
+                    let server = <$server>::from_arc(Arc::clone(shared));
+                    let server = server
+                        .max_decoding_message_size(bytes_max)
+                        .accept_compressed(CompressionEncoding::Gzip);
+                    call(server, request).await
+                })*
+                _ => refuse(&Status::unimplemented(format!("unknown service {service}"))),
+            }
+        };
     }
-    let mut response = match service {
-        <KvServer<Shared> as NamedService>::NAME => to!(KvServer<Shared>),
-        <WatchServer<Shared> as NamedService>::NAME => to!(WatchServer<Shared>),
-        _ => refuse(&Status::unimplemented(format!("unknown service {service}"))),
+    let mut response = serve! {
+        KvServer<Shared>,
+        WatchServer<Shared>,
+        LeaseServer<Shared>,
+        ClusterServer<Shared>,
+        MaintenanceServer<Shared>,
+        AuthServer<Shared>,
+        HealthServer<Shared>,
     };
     reword(response.headers_mut(), service, method, bytes_max);
     response
+}
+
+/// Refuses a client whose version is no text, as etcd does before each call.
+fn check_version(headers: &HeaderMap) -> Result<(), Status> {
+    let version = headers.get("client-api-version");
+    if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+        return Err(Status::invalid_argument("etcdserver: invalid client api version"));
+    }
+    Ok(())
 }
 
 async fn call<S>(mut server: S, request: Request<Received>) -> Response<Body>
@@ -105,22 +130,27 @@ where
 }
 
 /// Says what the library says of itself as gRPC's Go library says it: clients look at it.
-fn reword(headers: &mut ::http::HeaderMap, service: &str, method: &str, bytes_max: usize) {
+fn reword(headers: &mut HeaderMap, service: &str, method: &str, bytes_max: usize) {
     let Some(status) = Status::from_header_map(headers) else { return };
     let new = match status.code() {
         Code::Unimplemented if status.message().is_empty() => {
             Status::unimplemented(format!("unknown method {method} for service {service}"))
         }
-        Code::OutOfRange => match too_large(status.message()) {
-            Some(bytes) => Status::resource_exhausted(format!(
-                "grpc: received message larger than max ({bytes} vs. {bytes_max})"
-            )),
-            None => return,
-        },
+        Code::OutOfRange => reworded(status, bytes_max),
         _ => return,
     };
     // The texts are plain ASCII.
     let _ = new.add_header(headers);
+}
+
+/// The same for a message in a stream of requests.
+pub(super) fn reworded(status: Status, bytes_max: usize) -> Status {
+    match (status.code(), too_large(status.message())) {
+        (Code::OutOfRange, Some(bytes)) => Status::resource_exhausted(format!(
+            "grpc: received message larger than max ({bytes} vs. {bytes_max})"
+        )),
+        _ => status,
+    }
 }
 
 /// Reads how large a message was from the library's text.

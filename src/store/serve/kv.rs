@@ -1,21 +1,18 @@
 //! Keys: Range, RangeStream, Put, DeleteRange, Txn, Compact.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
-use tokio::sync::mpsc;
-use tonic::codegen::tokio_stream::Stream;
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::Shared;
-use super::convert;
-use super::status::status;
-use crate::etcd::request::{Compaction, Range};
-use crate::store::guard::Caller;
+use super::parts::{Part, Parts, Source};
+use super::status::{of_another_kind, status};
+use super::{Shared, convert};
+use crate::etcd::request::Compaction;
+use crate::store::guard::{Caller, check_range_form};
 use crate::store::open::Compat;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::etcdserverpb::kv_server::Kv;
+use crate::store::wire::etcdserverpb::range_request::{SortOrder, SortTarget};
 use crate::store::{Answer, Store, answer};
 
 /// Records up to which a read is done where it stands: it takes less time than to hand it on.
@@ -29,7 +26,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
         let is_small = message.range_end.is_empty()
             || message.count_only
@@ -43,56 +40,39 @@ impl Kv for Shared {
         Ok(Response::new(convert::range_response(self.header(revision), &body)))
     }
 
-    type RangeStreamStream = Parts;
+    type RangeStreamStream = Parts<Reading>;
 
     async fn range_stream(
         &self,
         request: Request<pb::RangeRequest>,
-    ) -> Result<Response<Parts>, Status> {
+    ) -> Result<Response<Parts<Reading>>, Status> {
         if self.store.compat() == Compat::V3_6 {
             let text = "unknown method RangeStream for service etcdserverpb.KV";
             return Err(Status::unimplemented(text));
         }
-        let caller = self.caller(request.metadata())?;
-        let message = request.into_inner();
-        let sorts = message.sort_target != 0 || message.sort_order > 1;
-        if sorts {
-            let text = "RangeStream does not support custom sort orders";
-            return Err(Status::unimplemented(text));
-        }
-        let filters = [
-            message.min_mod_revision,
-            message.max_mod_revision,
-            message.min_create_revision,
-            message.max_create_revision,
-        ];
-        if filters.into_iter().any(|filter| filter != 0) {
-            let text = "RangeStream does not support revision filters";
-            return Err(Status::unimplemented(text));
-        }
-        // One part waits while its predecessor is on its way, no more.
-        let (parts, waiting) = mpsc::channel(1);
-        let header = self.header_without_revision();
-        let part_bytes = self.options.request_bytes_max;
-        let store = self.store.clone();
-        tokio::task::spawn_blocking(move || {
-            let mut reading = Reading { store, caller, header, part_bytes, message };
-            if let Err(status) = reading.give(&parts) {
-                // The client may be gone.
-                let _ = parts.blocking_send(Err(status));
-            }
-        });
-        Ok(Response::new(Parts(waiting)))
+        check_stream(request.get_ref())?;
+        let caller = self.caller(&request)?;
+        let reading = Reading {
+            store: self.store.clone(),
+            caller,
+            header: self.header_without_revision(),
+            part_bytes: self.options.request_bytes_max,
+            limit: request.get_ref().limit.max(0),
+            message: request.into_inner(),
+            size: FIRST_PART,
+            given: 0,
+            start: None,
+        };
+        Ok(Response::new(Parts::of(reading, self.closed())))
     }
 
     async fn put(
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let pending = self.store.submit(&caller, convert::put(&message));
-        match self.answer(pending.map_err(|error| status(&error))?).await? {
+        match self.done(&caller, convert::put(&message)).await? {
             Answer { revision, body: answer::Body::Put(body) } => {
                 Ok(Response::new(convert::put_response(self.header(revision), &body)))
             }
@@ -104,10 +84,9 @@ impl Kv for Shared {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let pending = self.store.submit(&caller, convert::delete(&message));
-        match self.answer(pending.map_err(|error| status(&error))?).await? {
+        match self.done(&caller, convert::delete(&message)).await? {
             Answer { revision, body: answer::Body::DeleteRange(body) } => {
                 Ok(Response::new(convert::delete_response(self.header(revision), &body)))
             }
@@ -119,10 +98,9 @@ impl Kv for Shared {
         &self,
         request: Request<pb::TxnRequest>,
     ) -> Result<Response<pb::TxnResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let message = request.into_inner();
-        let pending = self.store.submit(&caller, convert::txn(&message));
-        match self.answer(pending.map_err(|error| status(&error))?).await? {
+        match self.done(&caller, convert::txn(&message)).await? {
             Answer { revision, body: answer::Body::Txn(body) } => {
                 Ok(Response::new(convert::txn_response(self.header(revision), &body)))
             }
@@ -134,7 +112,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
         let pending = self.store.submit(&caller, Compaction { revision, physical });
         let pending = pending.map_err(|error| status(&error))?;
@@ -148,75 +126,81 @@ impl Kv for Shared {
     }
 }
 
-fn of_another_kind() -> Status {
-    Status::unknown("the state answered another request")
-}
-
-/// The parts of a range, as they are read.
-#[derive(Debug)]
-pub(super) struct Parts(mpsc::Receiver<Result<pb::RangeStreamResponse, Status>>);
-
-impl Stream for Parts {
-    type Item = Result<pb::RangeStreamResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(context)
+/// Refuses ranges that are not read in the order of the keys.
+fn check_stream(message: &pb::RangeRequest) -> Result<(), Status> {
+    check_range_form(&convert::range(message)).map_err(|error| status(&error))?;
+    let is_sorted = message.sort_order == i32::from(SortOrder::None)
+        || (message.sort_order == i32::from(SortOrder::Ascend)
+            && message.sort_target == i32::from(SortTarget::Key));
+    if !is_sorted {
+        let text = "RangeStream does not support custom sort orders";
+        return Err(Status::unimplemented(text));
     }
+    let filters = [
+        message.min_mod_revision,
+        message.max_mod_revision,
+        message.min_create_revision,
+        message.max_create_revision,
+    ];
+    if filters.into_iter().any(|filter| filter != 0) {
+        let text = "RangeStream does not support revision filters";
+        return Err(Status::unimplemented(text));
+    }
+    Ok(())
 }
 
 /// A range that is read part by part, all at one revision.
-struct Reading {
+#[derive(Debug)]
+pub(super) struct Reading {
     store: Store,
     caller: Caller,
     header: pb::ResponseHeader,
+    /// Bytes that a part is to have, about.
     part_bytes: usize,
+    /// Records that are asked for; 0 for all.
+    limit: i64,
     message: pb::RangeRequest,
+    /// Records of the next part.
+    size: i64,
+    given: i64,
+    /// Revision when the first part was read.
+    start: Option<i64>,
 }
 
-impl Reading {
-    /// Gives parts until all is given, or nobody takes them.
-    fn give(
-        &mut self,
-        parts: &mpsc::Sender<Result<pb::RangeStreamResponse, Status>>,
-    ) -> Result<(), Status> {
-        let limit = self.message.limit.max(0);
-        let mut size = FIRST_PART;
-        let mut given = 0_i64;
-        let mut start = None;
-        loop {
-            let left = limit.saturating_sub(given);
-            self.message.limit = if limit == 0 { size } else { size.min(left) };
-            let request: Range<'_> = convert::range(&self.message);
-            let read = self.store.range(&self.caller, &request).map_err(|error| status(&error))?;
-            let Answer { revision, body } = read;
-            let start = *start.get_or_insert(revision);
-            if self.message.revision <= 0 {
-                self.message.revision = revision;
-            }
-            let count = i64::try_from(body.kvs.len()).unwrap_or(i64::MAX);
-            let is_last = !body.more || self.message.count_only || (limit > 0 && count >= left);
-            let total = given.saturating_add(body.count);
-            given = given.saturating_add(count);
-            let bytes = body.kvs.iter().map(|kv| kv.bytes().len()).fold(0, usize::saturating_add);
-            let next = body.kvs.last().map(|kv| [kv.record().key, &[0]].concat());
-            let mut response = convert::range_response(None, &body);
-            response.count = 0;
-            response.more = false;
-            if is_last {
-                response.header = Some(pb::ResponseHeader { revision: start, ..self.header });
-                response.count = total;
-                response.more = body.more;
-            }
-            let part = pb::RangeStreamResponse { range_response: Some(response) };
-            if parts.blocking_send(Ok(part)).is_err() || is_last {
-                return Ok(());
-            }
-            self.message.key = next.map_or_else(Bytes::new, Bytes::from);
-            size = match bytes {
-                bytes if bytes < self.part_bytes / 2 => size.saturating_mul(2),
-                bytes if bytes / 2 > self.part_bytes => (size / 2).max(1),
-                _ => size,
-            };
+impl Source for Reading {
+    type Message = pb::RangeStreamResponse;
+
+    fn read(&mut self) -> Result<Part<pb::RangeStreamResponse>, Status> {
+        let left = self.limit.saturating_sub(self.given);
+        self.message.limit = if self.limit == 0 { self.size } else { self.size.min(left) };
+        let request = convert::range(&self.message);
+        let Answer { revision, body } =
+            self.store.range(&self.caller, &request).map_err(|error| status(&error))?;
+        let start = *self.start.get_or_insert(revision);
+        if self.message.revision <= 0 {
+            self.message.revision = start;
         }
+        let count = i64::try_from(body.kvs.len()).unwrap_or(i64::MAX);
+        let is_last = !body.more || self.message.count_only || (self.limit > 0 && count >= left);
+        let total = self.given.saturating_add(body.count);
+        self.given = self.given.saturating_add(count);
+        let next = body.kvs.last().map(|kv| [kv.record().key, &[0]].concat());
+        let mut response = convert::range_response(None, &body);
+        let bytes = response.encoded_len();
+        response.count = 0;
+        response.more = false;
+        if is_last {
+            response.header = Some(pb::ResponseHeader { revision: start, ..self.header });
+            response.count = total;
+            response.more = body.more;
+        }
+        self.message.key = next.map_or_else(Bytes::new, Bytes::from);
+        self.size = match bytes {
+            bytes if bytes < self.part_bytes / 2 => self.size.saturating_mul(2),
+            bytes if bytes / 2 > self.part_bytes => (self.size / 2).max(1),
+            _ => self.size,
+        };
+        let part = pb::RangeStreamResponse { range_response: Some(response) };
+        Ok(Part { messages: vec![part], is_last })
     }
 }

@@ -12,7 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch as signal};
 
-use super::dispatch::{self, Peer};
+use super::dispatch;
+use super::tls::{Peer, Tls};
 use super::{Address, Listener, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
@@ -122,8 +123,7 @@ async fn accept(
     connections: Connections,
     room: Arc<Semaphore>,
 ) {
-    let closed = shared.closed();
-    tokio::pin!(closed);
+    let mut closed = shared.closed();
     loop {
         let accepted = async {
             // The semaphore is never closed.
@@ -145,7 +145,7 @@ async fn accept(
             continue;
         };
         let one = connections.one_more();
-        let (shared, role) = (Arc::clone(&shared), listener.role);
+        let (shared, role, tls) = (Arc::clone(&shared), listener.role, listener.tls.clone());
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
@@ -155,9 +155,11 @@ async fn accept(
             if !ready {
                 return;
             }
-            match stream {
-                Stream::Tcp(stream) => connection(shared, role, Peer::default(), stream).await,
-                Stream::Unix(stream) => connection(shared, role, Peer::default(), stream).await,
+            match (stream, tls) {
+                (Stream::Tcp(stream), None) => plain(shared, role, stream).await,
+                (Stream::Unix(stream), None) => plain(shared, role, stream).await,
+                (Stream::Tcp(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
+                (Stream::Unix(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
             }
         });
     }
@@ -192,7 +194,32 @@ impl Stream {
 /// Time after which the system asks whether a quiet peer is there, and asks again.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Peer, io: IO)
+async fn plain<IO>(shared: Arc<Shared>, role: Role, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    connection(shared, role, None, io).await;
+}
+
+/// Serves what comes after a handshake; one that fails is told to the log.
+async fn secure<IO>(shared: Arc<Shared>, role: Role, tls: &Tls, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let accepted = tokio::select! {
+        accepted = tls.accept(io) => accepted,
+        () = shared.closed() => return,
+    };
+    match accepted {
+        Ok((io, peer)) => connection(shared, role, Some(peer), io).await,
+        Err(error) => {
+            let error = error.to_string();
+            shared.options.log.warn("rejected connection on client endpoint", &[("error", &error)]);
+        }
+    }
+}
+
+async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Option<Peer>, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -207,10 +234,10 @@ where
         .max_header_list_size(HEAD_BYTES)
         .keep_alive_interval(options.keepalive_interval)
         .keep_alive_timeout(options.keepalive_timeout);
-    let peer = Arc::new(peer);
+    let peer = peer.map(Arc::new);
     let closed = shared.closed();
     let service = service_fn(move |request| {
-        dispatch::dispatch(Arc::clone(&shared), role, Arc::clone(&peer), request)
+        dispatch::dispatch(Arc::clone(&shared), role, peer.clone(), request)
     });
     let serving = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(serving);

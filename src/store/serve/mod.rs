@@ -19,13 +19,19 @@
 //!
 //! Source: etcd `embed/{etcd,serve}.go`, `etcdserver/api/v3rpc`, 3.6.16 and 3.7.3.
 
+mod auth;
 mod call;
+mod cluster;
 mod convert;
 mod dispatch;
+mod health;
 mod http;
 mod kv;
+mod lease;
 mod listen;
+mod maintenance;
 mod metrics;
+mod parts;
 mod status;
 pub mod tls;
 mod watch;
@@ -33,15 +39,18 @@ mod watch;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch as signal;
+use tokio::sync::{Semaphore, watch as signal};
 
 pub use self::metrics::Feature;
 use self::metrics::Metrics;
+use self::tls::Tls;
 use super::Store;
+use super::lines::Log;
 use super::setters::setters;
 
 /// Where to listen.
@@ -84,6 +93,8 @@ pub struct Listener {
     pub address: Address,
     /// What is served there.
     pub role: Role,
+    /// TLS; `None`: what travels can be read on the way.
+    pub tls: Option<Tls>,
 }
 
 /// How to serve; the defaults are etcd's.
@@ -113,6 +124,8 @@ pub struct Options {
     pub extensive_metrics: bool,
     /// Feature gates as the metrics tell them.
     pub features: Vec<Feature>,
+    /// Where what a person should know is told.
+    pub log: Log,
 }
 
 setters! { Options:
@@ -127,6 +140,7 @@ setters! { Options:
     host_whitelist: Vec<String>,
     extensive_metrics: bool,
     features: Vec<Feature>,
+    log: Log,
 }
 
 impl Default for Options {
@@ -143,6 +157,7 @@ impl Default for Options {
             host_whitelist: vec!["*".into()],
             extensive_metrics: false,
             features: Vec::new(),
+            log: Log::silent(),
         }
     }
 }
@@ -172,16 +187,21 @@ struct Shared {
     metrics: Arc<Metrics>,
     /// Becomes true when the server is to stop.
     closing: signal::Receiver<bool>,
+    /// Turns of those that hash or compare a password, which keeps a processor busy for long.
+    hashing: Arc<Semaphore>,
 }
+
+/// Is ready when the server is to stop.
+type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Shared {
     /// Is ready when the server is to stop.
-    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+    fn closed(&self) -> Closed {
         let mut closing = self.closing.clone();
-        async move {
+        Box::pin(async move {
             // Where the signal is gone, so is the server.
             let _ = closing.wait_for(|closing| *closing).await;
-        }
+        })
     }
 }
 
@@ -211,7 +231,9 @@ impl Server {
         let (closing, is_closing) = signal::channel(false);
         let metrics = Metrics::new(options.extensive_metrics, options.features.clone());
         let metrics = Arc::new(metrics);
-        let shared = Arc::new(Shared { store, options, metrics, closing: is_closing });
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let hashing = Arc::new(Semaphore::new(processors));
+        let shared = Arc::new(Shared { store, options, metrics, closing: is_closing, hashing });
         let connections = listen::Connections::default();
         let addresses = {
             let _entered = runtime.enter();

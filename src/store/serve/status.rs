@@ -1,25 +1,70 @@
 //! The store's errors as gRPC's, who calls, and the header of every answer.
 
+use std::fmt;
+use std::sync::Arc;
+
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use super::Shared;
-use crate::store::engine::Outcome;
+use super::tls::Peer;
+use crate::store::engine::{Outcome, Submission};
 use crate::store::guard::Caller;
 use crate::store::pending::Pending;
 use crate::store::wire::etcdserverpb::ResponseHeader;
-use crate::store::{Answer, Error};
+use crate::store::{Answer, Error, Store};
 
 /// Turns an error of the store into what a client sees.
 pub(super) fn status(error: &Error) -> Status {
     Status::new(Code::from_i32(error.code() as i32), error.to_string())
 }
 
+/// Says that an answer is none to its request.
+pub(super) fn of_another_kind() -> Status {
+    Status::unknown("the state answered another request")
+}
+
+/// What a call says of who makes it, for calls that are asked about it more than once: a token may
+/// end while a stream goes on.
+#[derive(Clone, Default)]
+pub(super) struct Credentials {
+    token: Option<String>,
+    common_name: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    pub(super) fn of<T>(request: &Request<T>) -> Self {
+        Self {
+            token: token(request.metadata()).map(str::to_owned),
+            common_name: common_name(request).map(str::to_owned),
+        }
+    }
+
+    /// Finds out who calls, now.
+    pub(super) fn caller(&self, store: &Store) -> Result<Caller, Error> {
+        find(store, self.token.as_deref(), self.common_name.as_deref())
+    }
+}
+
+/// Finds the user of a token or, without one, of a certificate.
+fn find(store: &Store, token: Option<&str>, common_name: Option<&str>) -> Result<Caller, Error> {
+    match (token, common_name) {
+        (None, Some(name)) => Ok(store.caller_named(name)),
+        (token, _) => store.caller(token),
+    }
+}
+
 impl Shared {
-    /// Finds out who calls: the user of the token, if there is one and auth is on.
-    pub(super) fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
-        check_version(metadata)?;
-        self.store.caller(token(metadata)).map_err(|error| status(&error))
+    /// Finds out who calls: the user of the token or of the certificate, while auth is on.
+    pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        find(&self.store, token(request.metadata()), common_name(request))
+            .map_err(|error| status(&error))
     }
 
     /// Returns the header of an answer; revision 0 stands for the current one.
@@ -38,6 +83,16 @@ impl Shared {
         }
     }
 
+    /// Makes a request and waits for its answer.
+    pub(super) async fn done<'a>(
+        &self,
+        caller: &Caller,
+        request: impl Into<Submission<'a>>,
+    ) -> Result<Answer, Status> {
+        let pending = self.store.submit(caller, request).map_err(|error| status(&error))?;
+        self.answer(pending).await
+    }
+
     /// Waits for what comes of a request, as long as the store lets callers wait.
     pub(super) async fn answer(&self, pending: Pending<Outcome>) -> Result<Answer, Status> {
         let limit = self.store.request_timeout();
@@ -50,26 +105,32 @@ impl Shared {
     /// Does what may take long, or waits, on a thread where nobody else waits for it.
     pub(super) async fn aside<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&crate::store::Store) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
         let store = self.store.clone();
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
-        let done = done.map_err(|_| Status::internal("the request was given up"))?;
-        done.map_err(|error| status(&error))
+        done.map_err(|_| given_up())?.map_err(|error| status(&error))
     }
 }
 
-/// Returns the token of a call, under either of its names.
+/// Says that work on another thread ended before it was done.
+pub(super) fn given_up() -> Status {
+    Status::internal("the request was given up")
+}
+
+/// Returns the token of a call, under either of its names. One that is no text is none that is
+/// valid.
 fn token(metadata: &MetadataMap) -> Option<&str> {
     let value = metadata.get("token").or_else(|| metadata.get("authorization"))?;
-    let value = value.to_str().ok()?;
+    let value = value.to_str().unwrap_or_default();
     Some(value.strip_prefix("Bearer ").unwrap_or(value))
 }
 
-fn check_version(metadata: &MetadataMap) -> Result<(), Status> {
-    let version = metadata.get("client-api-version");
-    if version.is_some_and(|version| std::str::from_utf8(version.as_encoded_bytes()).is_err()) {
-        return Err(Status::invalid_argument("etcdserver: invalid client api version"));
+/// Returns the name in the client's certificate, where it says who the client is. A gateway's
+/// certificate says nothing of the gateway's client.
+fn common_name<T>(request: &Request<T>) -> Option<&str> {
+    if request.metadata().contains_key("grpcgateway-accept") {
+        return None;
     }
-    Ok(())
+    request.extensions().get::<Arc<Peer>>()?.common_name.as_deref()
 }

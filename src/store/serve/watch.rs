@@ -7,18 +7,24 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tonic::codegen::tokio_stream::Stream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::metrics::{Metrics, Told as About};
-use super::status::status;
-use super::{Shared, convert};
-use crate::store::Error;
+use super::status::{Credentials, status};
+use super::{Closed, Shared, convert, dispatch};
 use crate::store::engine::Watch as Watchers;
+use crate::store::guard::Caller;
 use crate::store::watch::{Create, Response as Told};
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::etcdserverpb::watch_create_request::FilterType;
 use crate::store::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::store::wire::etcdserverpb::watch_server::Watch;
+use crate::store::{Error, Store};
+
+/// Requests that are taken between two responses.
+const REQUESTS_MAX: usize = 64;
+/// Waiting responses above which no more requests are taken.
+const BACKLOG_MAX: usize = 1024;
 
 #[tonic::async_trait]
 impl Watch for Shared {
@@ -28,13 +34,15 @@ impl Watch for Shared {
         &self,
         request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Responses>, Status> {
-        let caller = self.caller(request.metadata())?;
         Ok(Response::new(Responses {
+            who: Credentials::of(&request),
             requests: Some(request.into_inner()),
-            watchers: self.store.watch(&caller),
+            store: self.store.clone(),
+            watchers: self.store.watch(&Caller::default()),
             metrics: Arc::clone(&self.metrics),
             header: self.header_without_revision(),
-            closed: Box::pin(self.closed()),
+            bytes_max: dispatch::bytes_max(&self.options),
+            closed: self.closed(),
             is_over: false,
         }))
     }
@@ -44,10 +52,14 @@ impl Watch for Shared {
 pub(super) struct Responses {
     /// `None` after the client said its last: it is told on until it goes.
     requests: Option<Streaming<pb::WatchRequest>>,
+    /// Whose watchers they are is asked for each: a token may end while the stream goes on.
+    who: Credentials,
+    store: Store,
     watchers: Watchers,
     metrics: Arc<Metrics>,
     header: pb::ResponseHeader,
-    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    bytes_max: usize,
+    closed: Closed,
     is_over: bool,
 }
 
@@ -60,16 +72,28 @@ impl fmt::Debug for Responses {
 impl Responses {
     fn take(&self, request: pb::WatchRequest) {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(request)) => self.watchers.create(create(request)),
+            Some(RequestUnion::CreateRequest(request)) => {
+                self.watchers.create_as(self.who.caller(&self.store), create(request));
+            }
             Some(RequestUnion::CancelRequest(request)) => self.watchers.cancel(request.watch_id),
             Some(RequestUnion::ProgressRequest(_)) => self.watchers.request_progress(),
             None => {}
         }
     }
 
-    /// Takes all requests that are there; an error ends the stream.
+    /// Takes requests that are there, but not many whose answers the client has yet to take; an
+    /// error ends the stream.
     fn take_requests(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        let mut left = REQUESTS_MAX;
         while let Some(requests) = &mut self.requests {
+            if self.watchers.backlog() > BACKLOG_MAX {
+                break;
+            }
+            let Some(fewer) = left.checked_sub(1) else {
+                context.waker().wake_by_ref();
+                break;
+            };
+            left = fewer;
             match Pin::new(requests).poll_next(context) {
                 Poll::Pending => break,
                 Poll::Ready(None) => self.requests = None,
@@ -77,7 +101,11 @@ impl Responses {
                 Poll::Ready(Some(Err(error))) => {
                     self.requests = None;
                     self.metrics.stream_failed("watch", "receive");
-                    return Err(error);
+                    return Err(if error.code() == Code::Cancelled {
+                        Status::cancelled("etcdserver: watch canceled")
+                    } else {
+                        dispatch::reworded(error, self.bytes_max)
+                    });
                 }
             }
         }

@@ -15,6 +15,7 @@
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
+    clippy::allow_attributes_without_reason,
     reason = "the files are generated, and documented by etcd"
 )]
 

@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use tonic::body::Body;
 
 use super::super::Shared;
-use super::super::dispatch::Peer;
+use super::super::tls::Peer;
 use super::{error, set};
 
 /// The origin that is told that it may see the answer.
@@ -30,7 +30,7 @@ impl Allowed {
 /// Lets a request in, or refuses it; an old name of the gateway's paths becomes the new one.
 pub(super) fn check(
     shared: &Shared,
-    peer: &Peer,
+    peer: Option<&Peer>,
     request: &mut Request<Incoming>,
 ) -> Result<Allowed, Response<Body>> {
     if let Some(rest) = request.uri().path().strip_prefix("/v3beta/")
@@ -39,19 +39,24 @@ pub(super) fn check(
         *request.uri_mut() = Uri::from(path);
     }
     let options = &shared.options;
-    if !peer.is_tls {
-        let host = host(request);
-        if !is_listed(&options.host_whitelist, &host) {
-            return Err(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host)));
+    match peer {
+        None => {
+            let host = host(request);
+            if !is_listed(&options.host_whitelist, &host) {
+                return Err(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host)));
+            }
         }
-    } else if options.gateway
-        && peer.common_name.as_ref().is_some_and(|name| !name.is_empty())
-        && request.uri().path().starts_with("/v3/")
-        && shared.store.auth_status().is_ok_and(|status| status.enabled)
-    {
-        let line = "CommonName of client sending a request against gateway will be ignored and not \
-                    used as expected";
-        return Err(error(StatusCode::BAD_REQUEST, line));
+        Some(peer) => {
+            if options.gateway
+                && peer.common_name.as_ref().is_some_and(|name| !name.is_empty())
+                && request.uri().path().starts_with("/v3/")
+                && shared.store.auth_status().is_ok_and(|status| status.enabled)
+            {
+                let line = "CommonName of client sending a request against gateway will be ignored \
+                            and not used as expected";
+                return Err(error(StatusCode::BAD_REQUEST, line));
+            }
+        }
     }
     if is_listed(&options.cors, "*") {
         return Ok(Allowed(Some("*".into())));

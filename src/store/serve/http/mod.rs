@@ -28,7 +28,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tonic::body::Body;
 
-use super::dispatch::Peer;
+use super::tls::Peer;
 use super::{Role, Shared};
 
 pub(super) use gateway::Requests;
@@ -37,7 +37,7 @@ pub(super) use gateway::Requests;
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     role: Role,
-    peer: &Peer,
+    peer: Option<&Peer>,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
     match role {

@@ -22,7 +22,8 @@ const ROLES: [Role; 5] = [Role::Client, Role::Http, Role::Metrics, Role::Peer, R
 fn serve(options: Options, store: store::Options) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("data"), store.bcrypt_cost(4_u32)).unwrap();
-    let listener = |role| Listener { address: Address::Tcp("127.0.0.1:0".parse().unwrap()), role };
+    let listener =
+        |role| Listener { address: Address::Tcp("127.0.0.1:0".parse().unwrap()), role, tls: None };
     let listeners: Vec<Listener> = ROLES.into_iter().map(listener).collect();
     let server = Server::start(store.clone(), options.listeners(listeners)).unwrap();
     Served { store, server, _dir: dir }

@@ -78,7 +78,7 @@ struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// The common name in the certificate that the client showed and that was believed; empty where
-    /// it says none. `None` where no certificate was asked for.
+    /// it says none. `None` without [`Settings::client_cert_auth`].
     pub common_name: Option<String>,
     /// What both sides agreed to speak; `None` where the client did not say what it can.
     pub protocol: Option<Protocol>,
@@ -193,6 +193,8 @@ impl Tls {
             _ => None,
         };
         let leaf = session.peer_certificates().and_then(<[_]>::first);
+        // A certificate says who asks only where every client must show one, as in etcd.
+        let leaf = leaf.filter(|_| self.0.settings.client_cert_auth);
         let facts = leaf.and_then(|der| Facts::read(der));
         let peer = Peer { common_name: facts.map(|facts| facts.common_name), protocol };
         Ok((stream, peer))
