@@ -5,9 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use etcdkit::store::open::{Compat, Identity};
 use etcdkit::store::serve::{Address, Listener, Options, Role, Server};
-use etcdkit::store::{self, Store};
+use etcdkit::store::{self, Compat, Identity, Store};
 use serde_json::Value;
 
 use crate::programs::{Start, free_ports, real};
@@ -60,6 +59,10 @@ const fn lines(lines: usize, ask: Ask) -> Ask {
 
 const fn head_only(ask: Ask) -> Ask {
     Ask { is_same: false, ..ask }
+}
+
+const fn alarm(body: &'static str) -> Ask {
+    post("POST /v3/maintenance/alarm", body)
 }
 
 const PLAIN: &[Ask] = &[
@@ -116,17 +119,20 @@ const KEYS: &[Ask] = &[
     post("POST /v3/kv/range", r#"{"key":"Zm9v","keys_only":true,"limit":"1"}"#),
     post(
         "POST /v3/kv/range",
-        r#"{"key":"AA==","rangeEnd":"AA==","sortOrder":"DESCEND","sort_target":3,"limit":1.0e0}"#,
+        r#"{"key":"AA==","rangeEnd":"AA==","sortOrder":"DESCEND",
+        "sort_target":3,"limit":1.0e0}"#,
     ),
     post(
         "POST /v3/kv/range",
-        r#"{"key":"AA==","rangeEnd":"AA==","count_only":true,"sort_order":"NOT_KNOWN"}"#,
+        r#"{"key":"AA==","rangeEnd":"AA==","count_only":true,
+        "sort_order":"NOT_KNOWN"}"#,
     ),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","sort_order":99}"#),
     post("POST /v3/kv/range", r#"{"key":"Zm9v","revision":"1000"}"#),
     post(
         "POST /v3/kv/txn",
-        r#"{"compare":[{"key":"Zm9v","target":"MOD","result":"GREATER","mod_revision":"1"}],
+        r#"{
+        "compare":[{"key":"Zm9v","target":"MOD","result":"GREATER","mod_revision":"1"}],
         "success":[{"request_put":{"key":"Zm9v","value":"MQ=="}},{"requestRange":{"key":"Zm9v"}},
             {"request_txn":{"success":[{"request_delete_range":{"key":"-_8=","prev_kv":true}}]}}],
         "failure":[{"request_range":{"key":"Zm9v"}}]}"#,
@@ -151,15 +157,24 @@ const KEYS: &[Ask] = &[
         2,
         post(
             "POST /v3/watch",
-            r#"{"create_request":{"key":"Zm9v","start_revision":"4","prev_kv":true}}"#,
+            r#"{"create_request":{"key":"Zm9v",
+        "start_revision":"4","prev_kv":true}}"#,
         ),
     ),
-    lines(2, post("POST /v3/watch", r#"{"create_request":{"key":"Zm9v","start_revision":"1"}}"#)),
+    lines(
+        2,
+        post(
+            "POST /v3/watch",
+            r#"{"create_request":{"key":"Zm9v",
+        "start_revision":"1"}}"#,
+        ),
+    ),
     lines(
         3,
         post(
             "POST /v3/watch",
-            r#"{"create_request":{"key":"YQ==","watch_id":"5"}} {"cancel_request":{"watch_id":5}}
+            r#"{"create_request":{"key":"YQ==","watch_id":"5"}}
+        {"cancel_request":{"watch_id":5}}
         {"create_request":{"key":"YQ==","watch_id":"6","filters":["NOPUT",1]}}"#,
         ),
     ),
@@ -201,7 +216,11 @@ const BAD: &[Ask] = &[
     post("POST /v3/kv/txn", r#"{"success":{}}"#),
     post("POST /v3/kv/txn", r#"{"success":[null]}"#),
     post("POST /v3/kv/txn", r#"{"success":[{"request_put":1}]}"#),
-    post("POST /v3/kv/txn", r#"{"success":[{"request_put":{"key":"YQ=="},"request_range":{}}]}"#),
+    post(
+        "POST /v3/kv/txn",
+        r#"{"success":[{"request_put":{"key":"YQ=="},
+        "request_range":{}}]}"#,
+    ),
     post("POST /v3/kv/txn", r#"{"compare":[{"result":"EQUAL","target":1.5}]}"#),
     post("POST /v3/kv/put", r#"{"key":"YQ==","value":"<&>"}"#),
     with("Grpc-Timeout: x", post("POST /v3/kv/put", r#"{"key":"YQ=="}"#)),
@@ -245,7 +264,7 @@ const ALARMS: &[Ask] = &[
     post("POST /v3/kv/put", r#"{"key":"YQ=="}"#),
     post("POST /v3/maintenance/status", ""),
     post("POST /v3/maintenance/alarm", ""),
-    post("POST /v3/maintenance/alarm", r#"{"action":2,"memberID":MEMBER,"alarm":1}"#),
+    alarm(r#"{"action":2,"memberID":MEMBER,"alarm":1}"#),
     post(
         "POST /v3/maintenance/alarm",
         r#"{"action":"ACTIVATE","memberID":"MEMBER","alarm":"CORRUPT"}"#,
@@ -272,10 +291,15 @@ const AUTH: &[Ask] = &[
     post("POST /v3/auth/role/add", r#"{"name":"app"}"#),
     post(
         "POST /v3/auth/role/grant",
-        r#"{"name":"app","perm":{"permType":"READWRITE","key":"YQ==","range_end":"Yg=="}}"#,
+        r#"{"name":"app",
+        "perm":{"permType":"READWRITE","key":"YQ==","range_end":"Yg=="}}"#,
     ),
     post("POST /v3/auth/role/get", r#"{"role":"app"}"#),
-    post("POST /v3/auth/user/add", r#"{"name":"app","options":{"no_password":true}}"#),
+    post(
+        "POST /v3/auth/user/add",
+        r#"{"name":"app",
+        "options":{"no_password":true}}"#,
+    ),
     post("POST /v3/auth/user/list", ""),
     post("POST /v3/auth/enable", ""),
     post("POST /v3/kv/range", r#"{"key":"YQ=="}"#),
@@ -427,12 +451,10 @@ fn same_answers(version: &str, compat: Compat) {
     let etcd = real.etcd(version, &start);
     let client = etcd.endpoint.trim_start_matches("http://").to_owned();
 
-    let identity = Identity {
-        name: "m1".into(),
-        peer_urls: vec![peer_url],
-        client_urls: vec![etcd.endpoint.clone()],
-        ..Identity::default()
-    };
+    let mut identity = Identity::default();
+    identity.name = "m1".into();
+    identity.peer_urls = vec![peer_url];
+    identity.client_urls = vec![etcd.endpoint.clone()];
     let options = store::Options::default().identity(identity).compat(compat).bcrypt_cost(4_u32);
     let store = Store::open(&sandbox.path("ours"), options).expect("a store");
     let listener = |role| Listener {

@@ -32,7 +32,7 @@ pub(super) fn check(
     shared: &Shared,
     peer: Option<&Peer>,
     request: &mut Request<Incoming>,
-) -> Result<Allowed, Response<Body>> {
+) -> Result<Allowed, Box<Response<Body>>> {
     if let Some(rest) = request.uri().path().strip_prefix("/v3beta/")
         && let Ok(path) = PathAndQuery::try_from(format!("/v3/{rest}"))
     {
@@ -43,7 +43,7 @@ pub(super) fn check(
         None => {
             let host = host(request);
             if !is_listed(&options.host_whitelist, &host) {
-                return Err(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host)));
+                return Err(Box::new(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host))));
             }
         }
         Some(peer) => {
@@ -54,7 +54,7 @@ pub(super) fn check(
             {
                 let line = "CommonName of client sending a request against gateway will be ignored \
                             and not used as expected";
-                return Err(error(StatusCode::BAD_REQUEST, line));
+                return Err(Box::new(error(StatusCode::BAD_REQUEST, line)));
             }
         }
     }

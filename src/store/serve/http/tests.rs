@@ -182,6 +182,24 @@ fn alarms_and_failures_show_in_health() {
     assert_eq!(health, "{\"health\":\"false\",\"reason\":\"etcdserver: server stopped\"}\n");
 }
 
+/// However many threads wait for a disk: probes need none of them.
+#[test]
+fn probes_are_answered_while_all_threads_wait() {
+    let served = plain();
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let runtime = served.server.runtime.as_ref().unwrap();
+    for _ in 0..520 {
+        let held = std::sync::Arc::clone(&held);
+        // Ends when the other side is gone.
+        runtime.spawn_blocking(move || held.lock().unwrap().recv().is_err());
+    }
+    for path in ["/health", "/livez", "/readyz", "/readyz/linearizable_read"] {
+        assert_eq!(served.get(Role::Metrics, path).status, 200, "{path}");
+    }
+    drop(hold);
+}
+
 #[test]
 fn versions_members_and_variables_are_told() {
     let served = plain();
