@@ -12,7 +12,7 @@
 //! - `start`: opening the snapshot of `benches/offline.rs` (300,000 keys of 1 KiB, two revisions
 //!   each), and memory with it loaded; against a real etcd on the same files.
 //! - `dip`: writes while a compaction is worked off and while the database is rewritten, against
-//!   those before.
+//!   those before and after, in `ETCDKIT_BENCH_TURNS` (2) turns.
 //!
 //! Words after `--` choose among these. `ETCDKIT_BENCH_INDEX_KEYS` (1,000,000),
 //! `ETCDKIT_BENCH_KEYS` (300,000) and `ETCDKIT_BENCH_SECONDS` (5, of each phase) change the sizes.
@@ -572,35 +572,55 @@ impl Bench {
     fn dip(&self) {
         let keys = u64::from(number("ETCDKIT_BENCH_KEYS", 300_000)).min(100_000);
         let store = filled(&self.dir("dip"), keys);
-        let before = write_during(&store, 1024, keys, || sleep(self.phase));
-        let revision = store.revision();
-        let compaction = Compaction { revision, physical: true };
         let caller = Caller::default();
-        let mut time = Duration::ZERO;
-        let compacting = write_during(&store, 1024, keys, || {
+        let compact = |revision| {
+            store.compact(&caller, Compaction { revision, physical: true }).unwrap();
+        };
+        // What others do on the machine changes: each is held against what was before and after.
+        for turn in 0..number("ETCDKIT_BENCH_TURNS", 2) {
+            let alone = || write_during(&store, 1024, keys, || sleep(self.phase));
+            let before = alone();
+            let revision = store.revision();
+            let compacting = timed(&store, keys, || compact(revision));
+            let between = alone();
+            // The copy is of what a compaction left; nobody writes meanwhile.
             let began = Instant::now();
-            store.compact(&caller, compaction).unwrap();
-            time = began.elapsed();
-        });
-        say("dip: compaction takes", time.as_secs_f64(), "s", Bar::None);
-        let defragmenting = write_during(&store, 1024, keys, || {
+            compact(store.revision());
+            say("dip: compaction without writers", began.elapsed().as_secs_f64(), "s", Bar::None);
+            let defragmenting = timed(&store, keys, || store.defragment(&caller).unwrap());
+            let after = alone();
             let began = Instant::now();
             store.defragment(&caller).unwrap();
-            time = began.elapsed();
-        });
-        say("dip: defragmentation takes", time.as_secs_f64(), "s", Bar::None);
-        say("dip: puts before, 64 threads, 1 KiB", before.rate, "/s", Bar::None);
-        say("dip: longest put before", before.longest.as_secs_f64() * 1e3, "ms", Bar::None);
-        for (name, during) in [("compacting", compacting), ("defragmenting", defragmenting)] {
-            let left = during.rate / before.rate;
-            say(&format!("dip: puts left while {name}"), left, "", Bar::AtLeast(0.95));
-            let longest = during.longest.as_secs_f64() * 1e3;
-            say(&format!("dip: longest put while {name}"), longest, "ms", Bar::None);
+            say("dip: defrag without writers", began.elapsed().as_secs_f64(), "s", Bar::None);
+            say("dip: puts, 64 threads, 1 KiB", between.rate, "/s", Bar::None);
+            say("dip: longest put", between.longest.as_secs_f64() * 1e3, "ms", Bar::None);
+            for (name, (during, time), around) in [
+                ("compacting", compacting, [&before, &between]),
+                ("defragmenting", defragmenting, [&between, &after]),
+            ] {
+                say(&format!("dip: {name} takes"), time.as_secs_f64(), "s", Bar::None);
+                let left = during.rate * 2.0 / (around[0].rate + around[1].rate);
+                say(&format!("dip: puts left while {name}"), left, "", Bar::AtLeast(0.95));
+                let longest = during.longest.as_secs_f64() * 1e3;
+                say(&format!("dip: longest put while {name}"), longest, "ms", Bar::None);
+            }
+            eprintln!("turn {turn} is over");
         }
         store.close().unwrap();
         drop(store);
         self.remove("dip");
     }
+}
+
+/// Writes during work, which is timed.
+fn timed(store: &Store, keys: u64, work: impl FnOnce()) -> (Written, Duration) {
+    let mut time = Duration::ZERO;
+    let written = write_during(store, 1024, keys, || {
+        let began = Instant::now();
+        work();
+        time = began.elapsed();
+    });
+    (written, time)
 }
 
 fn built(name: &str) -> Option<PathBuf> {

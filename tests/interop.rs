@@ -76,8 +76,14 @@ mod running;
 #[path = "interop/saves.rs"]
 mod saves;
 #[cfg(feature = "serve")]
+#[path = "interop/serve_flags.rs"]
+mod serve_flags;
+#[cfg(feature = "serve")]
 #[path = "interop/serve_http.rs"]
 mod serve_http;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_tls.rs"]
+mod serve_tls;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;

@@ -6,8 +6,9 @@
 //! - A line that cannot be written is lost; nothing else happens.
 //! - Of one message at one level the first 100 of a second are written, then each hundredth.
 //!
-//! **Shape** (JSON): `level`, `ts` (UTC, microseconds), `caller` (folder/file:line), `msg`, then the
-//! fields in the order given. Console: the four with tabs between, then the fields as JSON, if any.
+//! **Shape** (JSON): `level`, `ts` (UTC, microseconds), `caller` (folder/file:line), `msg`, then
+//! the fields in the order given. Console: the four with tabs between, then the fields as JSON, if
+//! any.
 //!
 //! **Source**: etcd client/pkg/logutil/zap.go, 3.7.3; zap 1.27.
 

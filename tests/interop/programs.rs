@@ -308,11 +308,23 @@ impl Etcd<'_> {
     }
 
     /// Asks it to end and waits until it has.
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(self) {
+        self.stop_with_code();
+    }
+
+    /// Asks it to end, and returns the code that it ended with, or 128 and its signal.
+    pub(crate) fn stop_with_code(mut self) -> i32 {
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").arg(&pid).status();
-        let ended = wait(&mut self.child, BOOT);
-        assert!(ended.is_some(), "does not end when it is told to:\n{}", self.log());
+        match wait(&mut self.child, BOOT) {
+            Some(status) => code(status),
+            None => panic!("does not end when it is told to:\n{}", self.log()),
+        }
+    }
+
+    /// Where it logs.
+    pub(crate) fn log_path(&self) -> &Path {
+        &self.log
     }
 
     /// Everything that it holds, as the oracle sees it.

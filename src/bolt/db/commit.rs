@@ -32,8 +32,8 @@ pub(super) struct Writer {
 }
 
 impl Handle {
-    /// See [`super::Db::commit_timed`].
-    pub(super) fn commit(&self, batch: Batch) -> Result<(Sizes, Spent), Error> {
+    /// See [`super::Db::commit_timed`] and [`super::Db::commit_unsynced`].
+    pub(super) fn commit(&self, batch: Batch, is_synced: bool) -> Result<(Sizes, Spent), Error> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = self.poison.get() {
             return Err(Error::Poisoned(why.clone()));
@@ -78,7 +78,7 @@ impl Handle {
             }
         };
         pages.sort_unstable_by_key(Node::id);
-        if let Err(error) = self.write(&meta, &pages, has_grown) {
+        if let Err(error) = self.write(&meta, &pages, has_grown, is_synced) {
             self.poison_by(&error);
             return Err(error.into());
         }
@@ -112,10 +112,17 @@ impl Handle {
 
     /// Writes pages, ascending, and then the meta. A file that has grown is synced first: its new
     /// length is there before anything is in it.
-    fn write(&self, meta: &Meta, pages: &[Node], has_grown: bool) -> io::Result<()> {
+    fn write(
+        &self,
+        meta: &Meta,
+        pages: &[Node],
+        has_grown: bool,
+        is_synced: bool,
+    ) -> io::Result<()> {
         let file = &self.shared.file;
+        let sync = || if is_synced { file.sync() } else { Ok(()) };
         if has_grown {
-            file.sync()?;
+            sync()?;
         }
         let page_bytes = u64::from(meta.page_size);
         let mut rest = pages;
@@ -143,12 +150,26 @@ impl Handle {
             here.iter().for_each(|page| buffer.extend_from_slice(page.bytes()));
             file.write_all_at(&buffer, offset)?;
         }
-        file.sync()?;
+        sync()?;
         let slot = meta.txid % 2;
         let mut page = meta.encode(slot);
         page.resize(usize_of(page_bytes), 0);
         file.write_all_at(&page, slot.saturating_mul(page_bytes))?;
-        file.sync()
+        sync()
+    }
+
+    /// See [`super::Db::sync`].
+    pub(super) fn sync(&self) -> Result<(), Error> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = self.poison.get() {
+            return Err(Error::Poisoned(why.clone()));
+        }
+        let synced = self.shared.file.sync();
+        drop(writer);
+        synced.map_err(|error| {
+            self.poison_by(&error);
+            error.into()
+        })
     }
 
     fn poison_by(&self, error: &io::Error) {

@@ -320,7 +320,24 @@ impl Db {
     /// # Errors
     /// See [`Error`].
     pub fn commit_timed(&self, batch: Batch) -> Result<(Sizes, Spent), Error> {
-        self.handle.commit(batch)
+        self.handle.commit(batch, true)
+    }
+
+    /// Makes the changes of a batch, of which nothing is durable before [`Db::sync`]: until then a
+    /// loss of power may leave the file damaged. For a file that has not got its name yet.
+    ///
+    /// # Errors
+    /// See [`Db::commit`].
+    pub fn commit_unsynced(&self, batch: Batch) -> Result<Sizes, Error> {
+        self.handle.commit(batch, false).map(|(sizes, _)| sizes)
+    }
+
+    /// Makes everything that was committed durable.
+    ///
+    /// # Errors
+    /// The disk fails, or failed before; nothing can be written any more.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.handle.sync()
     }
 
     /// Returns how large the database is now.

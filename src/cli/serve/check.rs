@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::config::{Config, Founding, LogSettings, TlsVersion};
+use super::config::{Config, Founding, LogSettings, tls_of};
 use super::flags::{self, Effect};
 use super::settings::Settings;
 use super::url::{Scheme, Url};
@@ -13,45 +13,12 @@ use super::value::{Value, quoted, read_time};
 use super::{Note, Refusal, Told};
 use crate::store::auto_compact::Retention;
 use crate::store::lines::{Form, Level, Output, go_duration};
+use crate::store::serve::tls::Side;
 
 /// Longest election timeout, in milliseconds.
 const ELECTION_MS_MAX: u64 = 50_000;
 /// Largest quota that is not warned of.
 const QUOTA_BYTES_MAX: i64 = 8 << 30;
-
-/// Cipher suites that are there, as Go names them. Those of TLS 1.3 are always there.
-const SUITES: &[&str] = &[
-    "TLS_AES_128_GCM_SHA256",
-    "TLS_AES_256_GCM_SHA384",
-    "TLS_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
-];
-/// Cipher suites that Go has besides.
-const SUITES_OF_GO: &[&str] = &[
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
-    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
-    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA256",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_RSA_WITH_RC4_128_SHA",
-];
 
 /// Checks settings and puts them into their places.
 ///
@@ -121,8 +88,9 @@ fn settle_old(settings: &mut Settings, notes: &mut Vec<Note>) -> Result<(), Stri
                 let (value, on) = (settings.is_on(old), before.is_on(gate));
                 if before.is_set(gate) {
                     return Err(format!(
-                        "cannot specify both flags: --{old}={value} and --feature-gates={gate}={on} \
-                         at the same time, please just use --feature-gates={gate}={on}"
+                        "cannot specify both flags: --{old}={value} and \
+                         --feature-gates={gate}={on} at the same time, please just use \
+                         --feature-gates={gate}={on}"
                     ));
                 }
                 gates.set(gate, value)?;
@@ -136,7 +104,8 @@ fn settle_old(settings: &mut Settings, notes: &mut Vec<Note>) -> Result<(), Stri
                             format!("both --{old} and --{now} flags are set. Use only --{now}")
                         }
                         now => format!(
-                            "cannot set --{old} and --{now} at the same time, please use --{now} only"
+                            "cannot set --{old} and --{now} at the same time, please use --{now} \
+                             only"
                         ),
                     });
                 }
@@ -283,8 +252,8 @@ fn valid(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
              gate LeaseCheckpointPersist",
         )),
         (false, true) => {
-            let text = "enabling feature gate LeaseCheckpointPersist requires enabling feature gate \
-                        LeaseCheckpoint";
+            let text = "enabling feature gate LeaseCheckpointPersist requires enabling feature \
+                        gate LeaseCheckpoint";
             return Err(text.into());
         }
         _ => {}
@@ -293,14 +262,7 @@ fn valid(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
     if time <= 0 {
         return Err(not_above_0("compact-hash-check-time", time));
     }
-    let (min, max) = (settings.text("tls-min-version"), settings.text("tls-max-version"));
-    let (low, high) = (TlsVersion::of_name(&min)?, TlsVersion::of_name(&max)?);
-    if high.is_some() && low > high {
-        return Err(format!("min version ({min}) is greater than max version ({max})"));
-    }
-    if low == Some(TlsVersion::V1_3) && !settings.words("cipher-suites").is_empty() {
-        return Err("cipher suites cannot be configured when only TLS1.3 is enabled".into());
-    }
+    tls_of(settings, Side::Client).check().map_err(|error| error.to_string())?;
     if settings.text("metrics") != "basic" && settings.text("metrics") != "extensive" {
         notes.push(Note::warn("--metrics is neither basic nor extensive: basic it is"));
     }
@@ -348,18 +310,6 @@ fn startable(settings: &Settings, notes: &mut Vec<Note>) -> Result<Retention, St
     }
     let auto_compaction = Retention::of_flags(&settings.text("auto-compaction-mode"), &retention)
         .map_err(|why| format!("--auto-compaction-retention: {why}"))?;
-    let suites = settings.words("cipher-suites");
-    for suite in &suites {
-        if SUITES_OF_GO.contains(&suite.as_str()) {
-            let note = Note::warn("a cipher suite is not there, and is left out");
-            notes.push(note.with("suite", suite));
-        } else if !SUITES.contains(&suite.as_str()) {
-            return Err(format!("unexpected TLS cipher suite {}", quoted(suite)));
-        }
-    }
-    if !suites.is_empty() && !suites.iter().any(|suite| SUITES.contains(&suite.as_str())) {
-        return Err("none of the cipher suites that --cipher-suites names is there".into());
-    }
     tls(settings, notes)?;
     let (kind, _) = settings.text("auth-token").split_once(',').map_or_else(
         || (settings.text("auth-token"), String::new()),
@@ -412,8 +362,8 @@ fn tls(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
         let ignored = |what: &str| Note::warn(what).with("client-url", url.as_str());
         if !(cert.is_empty() && key.is_empty()) {
             notes.push(ignored(
-                "scheme is http or unix while key and cert files are present; ignoring key and cert \
-                 files",
+                "scheme is http or unix while key and cert files are present; ignoring key and \
+                 cert files",
             ));
         }
         if settings.is_on("client-cert-auth") {

@@ -11,6 +11,7 @@ use super::value::duration_of;
 use crate::store::Compat;
 use crate::store::auto_compact::Retention;
 use crate::store::lines::{Form, Level, Output};
+use crate::store::serve::tls::{self, Side};
 
 /// Everything that a server is told.
 #[derive(Clone, Debug)]
@@ -24,8 +25,8 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
     /// Client URLs that the member list shows.
     pub(crate) advertise_client: Vec<Url>,
-    pub(crate) client_tls: Tls,
-    pub(crate) peer_tls: Tls,
+    pub(crate) client_tls: tls::Settings,
+    pub(crate) peer_tls: tls::Settings,
     pub(crate) limits: Limits,
     pub(crate) storage: Storage,
     pub(crate) auth: Auth,
@@ -82,35 +83,6 @@ pub(crate) struct Listen {
     pub(crate) metrics: Vec<Url>,
     pub(crate) reuse_port: bool,
     pub(crate) reuse_address: bool,
-}
-
-/// TLS of a kind of listener. Files are read again when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tls {
-    pub(crate) cert_file: Option<PathBuf>,
-    pub(crate) key_file: Option<PathBuf>,
-    pub(crate) trusted_ca_file: Option<PathBuf>,
-    pub(crate) crl_file: Option<PathBuf>,
-    /// Who connects must show a certificate.
-    pub(crate) wants_client_cert: bool,
-    pub(crate) allowed_names: Vec<String>,
-    pub(crate) allowed_hostnames: Vec<String>,
-    /// Make a certificate where none is given.
-    pub(crate) is_auto: bool,
-    /// Years that a made certificate holds.
-    pub(crate) auto_years: u64,
-    /// As Go names them; empty: all that are sound.
-    pub(crate) cipher_suites: Vec<String>,
-    pub(crate) min: TlsVersion,
-    pub(crate) max: Option<TlsVersion>,
-}
-
-/// A version of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum TlsVersion {
-    #[default]
-    V1_2,
-    V1_3,
 }
 
 /// Limits of requests and connections.
@@ -230,18 +202,8 @@ impl Config {
                 reuse_address: settings.is_on("socket-reuse-address"),
             },
             advertise_client: settings.urls("advertise-client-urls"),
-            client_tls: Tls {
-                allowed_names: settings.client_names.clone(),
-                allowed_hostnames: settings.words("client-cert-allowed-hostname"),
-                crl_file: path("client-crl-file"),
-                ..Tls::of(settings, "")
-            },
-            peer_tls: Tls {
-                allowed_names: settings.words("peer-cert-allowed-cn"),
-                allowed_hostnames: settings.words("peer-cert-allowed-hostname"),
-                crl_file: path("peer-crl-file"),
-                ..Tls::of(settings, "peer-")
-            },
+            client_tls: tls_of(settings, Side::Client),
+            peer_tls: tls_of(settings, Side::Peer),
             limits: Limits {
                 txn_ops_max: settings.uint("max-txn-ops"),
                 request_bytes_max: settings.uint("max-request-bytes"),
@@ -307,7 +269,10 @@ impl Config {
         adopt(&mut self.founding.peer_urls, "http://localhost:2380", &self.listen.peer);
         adopt(&mut self.advertise_client, "http://localhost:2379", &self.listen.client);
         if self.founding.is_default && self.member.name != "default" {
-            let name = &self.member.name;
+            let name = match self.member.name.as_str() {
+                "" => "default",
+                name => name,
+            };
             let pairs: Vec<_> =
                 self.founding.peer_urls.iter().map(|url| format!("{name}={url}")).collect();
             self.founding.initial_cluster = pairs.join(",");
@@ -316,48 +281,47 @@ impl Config {
     }
 }
 
-impl Tls {
-    fn of(settings: &Settings, prefix: &str) -> Self {
-        let name = |name: &str| format!("{prefix}{name}");
-        let path = |file: &str| settings.some_text(&name(file)).map(PathBuf::from);
-        let version = |name: &str| TlsVersion::of_name(&settings.text(name)).unwrap_or_default();
-        Self {
-            cert_file: path("cert-file"),
-            key_file: path("key-file"),
-            trusted_ca_file: path("trusted-ca-file"),
-            // Who names an authority wants to see its certificates.
-            wants_client_cert: settings.is_on(&name("client-cert-auth"))
-                || path("trusted-ca-file").is_some(),
-            is_auto: settings.is_on(&name("auto-tls")),
-            auto_years: settings.uint("self-signed-cert-validity"),
-            cipher_suites: settings.words("cipher-suites"),
-            min: version("tls-min-version").unwrap_or_default(),
-            max: version("tls-max-version"),
-            ..Self::default()
+/// Collects what the flags of one side say about TLS.
+pub(super) fn tls_of(settings: &Settings, side: Side) -> tls::Settings {
+    let (prefix, of_clients) = match side {
+        Side::Client => ("", "client-"),
+        Side::Peer => ("peer-", "peer-"),
+    };
+    let path = |flag: &str| settings.some_text(&format!("{prefix}{flag}")).map(PathBuf::from);
+    let listen = match side {
+        Side::Client => {
+            [settings.urls("listen-client-urls"), settings.urls("listen-client-http-urls")].concat()
         }
-    }
-
-    /// Tells whether a certificate or a key is given.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.cert_file.is_none() && self.key_file.is_none()
-    }
-}
-
-impl TlsVersion {
-    /// Reads a name; an empty one is none.
-    ///
-    /// # Errors
-    ///
-    /// etcd's words.
-    pub(super) fn of_name(name: &str) -> Result<Option<Self>, String> {
-        match name {
-            "" => Ok(None),
-            "TLS1.2" => Ok(Some(Self::V1_2)),
-            "TLS1.3" => Ok(Some(Self::V1_3)),
-            name => {
-                let name = super::value::quoted(name);
-                Err(format!("unexpected TLS version {name} (must be one of: TLS1.2, TLS1.3)"))
-            }
-        }
+        Side::Peer => settings.urls("listen-peer-urls"),
+    };
+    let data_dir = settings.some_text("data-dir");
+    let data_dir = data_dir.unwrap_or_else(|| format!("{}.etcd", settings.text("name")));
+    let auto = || tls::Auto {
+        dir: PathBuf::from(data_dir).join("fixtures").join(match side {
+            Side::Client => "client",
+            Side::Peer => "peer",
+        }),
+        hosts: listen.iter().map(Url::address).collect(),
+        years: u32::try_from(settings.uint("self-signed-cert-validity")).unwrap_or(u32::MAX),
+    };
+    tls::Settings {
+        side,
+        cert_file: path("cert-file"),
+        key_file: path("key-file"),
+        client_cert_file: path("client-cert-file"),
+        client_key_file: path("client-key-file"),
+        trusted_ca_file: path("trusted-ca-file"),
+        client_cert_auth: settings.is_on(&format!("{prefix}client-cert-auth")),
+        crl_file: settings.some_text(&format!("{of_clients}crl-file")).map(PathBuf::from),
+        allowed_names: match side {
+            Side::Client => settings.client_names.clone(),
+            Side::Peer => settings.words("peer-cert-allowed-cn"),
+        },
+        allowed_hostnames: settings.words(&format!("{of_clients}cert-allowed-hostname")),
+        cipher_suites: settings.words("cipher-suites"),
+        min_version: settings.text("tls-min-version"),
+        max_version: settings.text("tls-max-version"),
+        auto: settings.is_on(&format!("{prefix}auto-tls")).then(auto),
+        ..tls::Settings::default()
     }
 }

@@ -109,10 +109,11 @@ pub(super) fn read(bytes: &[u8], notes: &mut Vec<Note>) -> Result<Settings, Box<
                 }
             }
             "discovery-config" => {
-                let endpoints: Vec<String> = (entry.node.get("endpoints").into_iter())
-                    .flat_map(Node::items)
-                    .filter_map(|node| node.text().map(str::to_owned))
-                    .collect();
+                let endpoints: Vec<String> =
+                    (entry.node.get("client").and_then(|it| it.get("endpoints")).into_iter())
+                        .flat_map(Node::items)
+                        .filter_map(|node| node.text().map(str::to_owned))
+                        .collect();
                 let token = entry.node.get("token").and_then(Node::text).unwrap_or_default();
                 settings.put("discovery-endpoints", Value::Words(endpoints));
                 settings.put("discovery-token", Value::Text(token.to_owned()));

@@ -3,6 +3,8 @@
 //! **Source**: etcd server/features, pkg/featuregate, 3.6.16 and 3.7.3.
 
 use super::value::{quoted, read_bool};
+use crate::store::Compat;
+use crate::store::serve::Feature;
 
 /// A gate: its name, its default, and whether it is beta.
 struct Known(&'static str, bool, bool);
@@ -80,9 +82,18 @@ impl Gates {
         KNOWN.iter().zip(&self.set).any(|(known, set)| known.0 == name && set.is_some())
     }
 
-    /// Returns all gates, each with its state, for the metric that reports them.
-    pub(crate) fn all(&self) -> Vec<(&'static str, bool)> {
-        KNOWN.iter().zip(&self.set).map(|(known, set)| (known.0, set.unwrap_or(known.1))).collect()
+    /// Returns the gates of an etcd, for the metric that reports them.
+    pub(crate) fn features(&self, compat: Compat) -> Vec<Feature> {
+        let known = KNOWN.iter().zip(&self.set);
+        let known = known.filter(|(known, _)| {
+            compat != Compat::V3_6 || !matches!(known.0, "FastLeaseKeepAlive" | "PriorityRequest")
+        });
+        let feature = |(known, set): (&Known, &Option<bool>)| Feature {
+            name: known.0.to_owned(),
+            stage: if known.2 { "BETA" } else { "ALPHA" }.to_owned(),
+            enabled: set.unwrap_or(known.1),
+        };
+        known.map(feature).collect()
     }
 }
 
@@ -107,6 +118,7 @@ mod tests {
         ] {
             assert_eq!(gates.set_text(text).unwrap_err(), words);
         }
-        assert_eq!(gates.all().len(), 11);
+        assert_eq!(gates.features(Compat::V3_7).len(), 11);
+        assert_eq!(gates.features(Compat::V3_6).len(), 9);
     }
 }

@@ -8,8 +8,10 @@ use super::Config;
 use super::config::Listen;
 use super::url::Url;
 use crate::store::guard::Quota;
+use crate::store::lines::Log;
+use crate::store::serve::tls::{self, Tls};
 use crate::store::serve::{self, Address, Listener, Role};
-use crate::store::{Identity, Options};
+use crate::store::{Compat, Identity, Options};
 
 /// What etcd gives a request besides two elections.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -69,14 +71,23 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// A host that has no address.
-    pub(super) fn server_options(&self) -> io::Result<serve::Options> {
+    /// A host that has no address, or files of TLS that are not fit.
+    pub(super) fn server_options(
+        &self,
+        compat: Compat,
+        log: &Log,
+    ) -> Result<serve::Options, String> {
         let limits = &self.limits;
         let mut options = serve::Options::default()
-            .listeners(self.listen.listeners()?)
+            .listeners(self.listeners(log)?)
+            .cors(self.http.cors.clone())
+            .host_whitelist(self.http.hosts.clone())
+            .log(log.clone())
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
-            .gateway(self.http.has_gateway);
+            .gateway(self.http.has_gateway)
+            .extensive_metrics(self.http.is_extensive)
+            .features(self.gates.features(compat));
         if !limits.ping_interval.is_zero() {
             options = options.keepalive_interval(limits.ping_interval);
         }
@@ -84,6 +95,36 @@ impl Config {
             options = options.keepalive_timeout(limits.ping_timeout);
         }
         Ok(options)
+    }
+
+    /// Puts address, role and TLS of every URL together; the files of each side are read once.
+    pub(super) fn listeners(&self, log: &Log) -> Result<Vec<Listener>, String> {
+        let mut sides: [Option<Tls>; 2] = [None, None];
+        let mut listeners = Vec::new();
+        for (url, role) in self.listen.urls() {
+            let failed = |error: io::Error| format!("listen on {url}: {error}");
+            let address = match url.socket_file() {
+                Some(path) => Address::Unix(path),
+                None => Address::Tcp(address_of(url).map_err(failed)?),
+            };
+            let [of_clients, of_peers] = &mut sides;
+            let (side, settings) = match role {
+                Role::Peer => (of_peers, &self.peer_tls),
+                _ => (of_clients, &self.client_tls),
+            };
+            let tls = match (url.scheme.is_tls(), &*side) {
+                (false, _) => None,
+                (true, Some(tls)) => Some(tls.clone()),
+                (true, None) => {
+                    let settings = tls::Settings { log: log.clone(), ..settings.clone() };
+                    let tls = Tls::open(&settings).map_err(|error| error.to_string())?;
+                    *side = Some(tls.clone());
+                    Some(tls)
+                }
+            };
+            listeners.push(Listener { address, role, tls });
+        }
+        Ok(listeners)
     }
 }
 
@@ -98,21 +139,10 @@ impl Listen {
         urls.extend(self.metrics.iter().map(|url| (url, Role::Metrics)));
         urls
     }
-
-    fn listeners(&self) -> io::Result<Vec<Listener>> {
-        let listener = |(url, role): (&Url, Role)| {
-            let address = match url.socket_file() {
-                Some(path) => Address::Unix(path),
-                None => Address::Tcp(address_of(url)?),
-            };
-            Ok(Listener { address, role, tls: None })
-        };
-        self.urls().into_iter().map(listener).collect()
-    }
 }
 
 /// Finds the address to listen on; of several the first of IPv4, as Go does.
-fn address_of(url: &Url) -> io::Result<SocketAddr> {
+pub(super) fn address_of(url: &Url) -> io::Result<SocketAddr> {
     let (host, port) = url.host_port().unwrap_or_default();
     let port: u16 = match port {
         "" => 0,

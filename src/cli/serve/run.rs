@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use super::config::LogSettings;
+use super::options::address_of;
 use super::signals::{Signals, notify_ready};
 use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Address, Role, Server, StartError};
+use crate::store::serve::{Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -141,31 +142,36 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
     } else {
         config.adopt_host(None);
     }
-    if let Some(path) = &config.read_only {
-        return Err(format!("--read-only={} is not served yet", path.display()));
-    }
     let dir = config.member.data_dir.clone();
-    let is_founded = has_log(&config);
-    if is_founded {
+    let is_founded = config.read_only.is_some() || has_log(&config);
+    if let Some(path) = &config.read_only {
+        log.info("serving read-only: every change is refused", &[("path", path)]);
+    } else if is_founded {
         log.info("server has already been initialized", &[("data-dir", &dir)]);
     } else {
         log.info("Initialize and start etcd server", &[("data-dir", &dir)]);
         config.founding.check(&config.member.name, &resolve)?;
     }
-    refuse_tls(&config)?;
+    if config.client_tls.auto.is_none() && config.peer_tls.auto.is_none() {
+        // Files that are not fit are told before a directory is founded.
+        config.listeners(&Log::silent())?;
+    }
     raise_open_files();
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
-    let options = config.server_options().map_err(|error| format!("listen: {error}"))?;
-    let urls = config.listen.urls();
-    for (listener, (url, _)) in options.listeners.iter().zip(&urls) {
-        check_free(&listener.address).map_err(|error| cannot_listen(url, &error))?;
+    for (url, _) in config.listen.urls() {
+        check_free(url).map_err(|error| cannot_listen(url, &error))?;
     }
     tell_start(&config, is_founded, log);
-    let store = Store::open(&dir, config.store_options()).map_err(|error| error.to_string())?;
+    let store = match &config.read_only {
+        Some(path) => Store::open_read_only(path, config.store_options()),
+        None => Store::open(&dir, config.store_options()),
+    };
+    let store = store.map_err(|error| error.to_string())?;
     for note in store.notes() {
         log.info("data directory", &[("note", note)]);
     }
     bootstrap_defrag(&config, &store, log);
+    let options = config.server_options(store.compat(), log)?;
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {
@@ -221,13 +227,6 @@ fn has_log(config: &Config) -> bool {
         .any(|name| Path::new(&name).extension().is_some_and(|it| it == "wal"))
 }
 
-fn refuse_tls(config: &Config) -> Result<(), String> {
-    match config.listen.urls().into_iter().find(|(url, _)| url.scheme.is_tls()) {
-        Some((url, _)) => Err(format!("{url} cannot be served: TLS is not there")),
-        None => Ok(()),
-    }
-}
-
 /// Lets the program have as many files open as it may, as Go does: each connection is one.
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -238,15 +237,16 @@ fn raise_open_files() {
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.
-fn check_free(address: &Address) -> io::Result<()> {
-    match address {
-        Address::Tcp(address) => std::net::TcpListener::bind(address).map(|_| ()),
-        Address::Unix(_) => Ok(()),
+fn check_free(url: &Url) -> io::Result<()> {
+    match url.scheme.is_socket_file() {
+        true => Ok(()),
+        false => std::net::TcpListener::bind(address_of(url)?).map(|_| ()),
     }
 }
 
 fn cannot_listen(url: &Url, error: &io::Error) -> String {
-    format!("listen tcp {}: bind: {}", url.address(), go_words(error))
+    let address = address_of(url).map_or_else(|_| url.address(), |address| address.to_string());
+    format!("listen tcp {address}: bind: {}", go_words(error))
 }
 
 fn texts(urls: &[Url]) -> Vec<String> {
@@ -295,7 +295,7 @@ fn tell_start(config: &Config, is_founded: bool, log: &Log) {
 /// Packs the database where that frees as much as was asked for.
 fn bootstrap_defrag(config: &Config, store: &Store, log: &Log) {
     let threshold = config.storage.bootstrap_defrag_megabytes;
-    if threshold == 0 {
+    if threshold == 0 || config.read_only.is_some() {
         return;
     }
     let admin = store.caller_named("root");

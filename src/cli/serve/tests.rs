@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use super::config::{Config, TlsVersion};
+use super::config::Config;
+use super::flags::Effect;
 use super::{Asked, Refusal, Told, parse};
 use crate::store::Compat;
 use crate::store::auto_compact::Retention;
@@ -100,9 +101,10 @@ fn a_manifest_of_kubeadm_is_taken_as_it_is() {
     ]);
     let urls = ["https://10.0.0.1:2379", "https://127.0.0.1:2379"];
     assert_eq!(texts(&config.listen.client), urls);
-    assert!(config.client_tls.wants_client_cert && config.peer_tls.wants_client_cert);
+    let tls = [&config.client_tls, &config.peer_tls];
+    assert!(tls.iter().all(|tls| tls.wants_client_certificates() && !tls.is_empty()));
     assert_eq!(config.client_tls.cert_file.unwrap().to_str(), Some("/pki/server.crt"));
-    assert_eq!(config.client_tls.min, TlsVersion::V1_2);
+    assert_eq!(config.client_tls.min_version, "TLS1.2");
     assert!(config.gates.is_on("InitialCorruptCheck"));
     assert_eq!(config.watch_progress_interval, Duration::from_secs(5));
     assert_eq!(config.founding.check("cp", &|_| None), Ok(()));
@@ -386,7 +388,10 @@ fn a_file_that_does_not_fit_is_refused_with_etcds_words() {
             "snapshot-count: -1",
             format!("{json} number -1 {place}.Config.snapshot-count of type uint64"),
         ),
-        ("log-outputs: stderr", format!("{json} string {place}.Config.log-outputs of type []string")),
+        (
+            "log-outputs: stderr",
+            format!("{json} string {place}.Config.log-outputs of type []string"),
+        ),
         ("name: [a]", format!("{json} array {place}.Config.name of type string")),
         ("- a", format!("{json} array into Go value of type embed.configYAML")),
         (
@@ -405,7 +410,7 @@ fn a_file_that_does_not_fit_is_refused_with_etcds_words() {
         ("feature-gates: Foo=true", "unrecognized feature gate: Foo".to_owned()),
         ("initial-cluster-state: foo", "unexpected clusterState \"foo\"".to_owned()),
         (
-            "discovery-config: {endpoints: [a]}",
+            "discovery-config: {client: {endpoints: [a]}}",
             "both --discovery-token and --discovery-endpoints must be set".to_owned(),
         ),
     ] {
@@ -487,5 +492,26 @@ fn the_help_names_every_flag() {
     let help = super::help::text();
     for flag in super::flags::GROUPS.iter().flat_map(|group| group.flags) {
         assert!(help.contains(&format!("  --{} '", flag.name)), "{}", flag.name);
+    }
+}
+
+#[test]
+fn the_document_says_what_comes_of_every_flag() {
+    let document = include_str!("../../../docs/SERVE.md");
+    for flag in super::flags::GROUPS.iter().flat_map(|group| group.flags) {
+        let (heading, why) = match flag.effect {
+            Effect::Acts => ("### Acted on", flag.about.to_owned()),
+            Effect::None => ("### Taken, without effect", flag.about.to_owned()),
+            Effect::Warns(why) => ("### Taken, without effect", why.to_owned()),
+            Effect::Refused(why) => ("### Refused, but for their default", why.to_owned()),
+            Effect::Was(now) => ("### Old names", format!("`--{now}`")),
+            Effect::WasGate(gate) => ("### Old names", format!("`--feature-gates={gate}`")),
+        };
+        let (_, section) = document.split_once(heading).expect(heading);
+        let section = section.split("\n##").next().unwrap_or(section);
+        let row = format!("| `--{}` |", flag.name);
+        let row = section.lines().find(|line| line.starts_with(&row));
+        let row = row.unwrap_or_else(|| panic!("no row of --{} in {heading}", flag.name));
+        assert!(row.replace("\\|", "|").contains(&why), "{row}: {why}");
     }
 }

@@ -155,6 +155,7 @@ struct Effect {
 /// Applies a batch, and lets everybody know.
 pub(super) fn apply(shared: &Arc<Shared>, logged: Logged) {
     let Logged { mut first_index, term, batch } = logged;
+    let _writing = shared.writers.begin();
     let mut rest = batch.into_iter().peekable();
     while rest.peek().is_some() {
         let mut effects: Vec<Effect> = Vec::with_capacity(rest.len());

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::options::Options;
+use super::pace::thread_time;
 use super::queue::Work;
 use crate::bolt::db::{self, Batch, Db, Sizes, View};
 use crate::etcd::apply::State as _;
 use crate::etcd::members::{Member, MemberId};
 use crate::etcd::schema;
+use crate::format::u64_of;
 use crate::format::wal::Snapshot;
 use crate::store::error::Error;
 use crate::store::guard::Quota;
@@ -40,6 +42,11 @@ const SLICE: usize = 256;
 const REST: u32 = 20;
 const LONGEST: u32 = 10;
 
+/// What a row is taken to cost before one was saved.
+const ROW_COST_NS: u64 = 3000;
+/// Rows of a batch from which on it tells what one costs.
+const ROWS_TOLD: usize = 256;
+
 /// The file, and who writes to it.
 #[derive(Debug)]
 pub(super) struct Backend {
@@ -55,6 +62,10 @@ pub(super) struct Backend {
     unsaved_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
+    /// Bytes that wait for a copy of the file.
+    recorded_bytes: AtomicUsize,
+    /// Nanoseconds on a processor that a row took in late batches.
+    row_cost_ns: AtomicU64,
     /// Segments of the log to be removed, which takes longer than the log thread has time.
     surplus: Mutex<Option<Surplus>>,
     waiting: Mutex<()>,
@@ -96,6 +107,8 @@ impl Backend {
             is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
+            recorded_bytes: AtomicUsize::new(0),
+            row_cost_ns: AtomicU64::new(ROW_COST_NS),
             surplus: Mutex::default(),
             waiting: Mutex::new(()),
             wake: Condvar::new(),
@@ -181,11 +194,26 @@ impl Backend {
         writing.into_iter().chain(db).for_each(|db| db.close());
     }
 
-    /// Puts another file in the place of this one.
-    pub(super) fn replace(&self, writing: &mut Writing, db: Db) {
+    /// Puts another file in the place of this one, which is given back: to let go of it takes long
+    /// where it has no name any more.
+    #[must_use]
+    pub(super) fn replace(&self, writing: &mut Writing, db: Db) -> Option<Db> {
         self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
-        *self.db.lock().unwrap_or_else(PoisonError::into_inner) = Some(db.clone());
+        let before = self.db.lock().unwrap_or_else(PoisonError::into_inner).replace(db.clone());
         writing.db = Some(db);
+        before
+    }
+
+    /// Begins to record batches for a copy of the file as it is.
+    pub(super) fn record(&self, writing: &mut Writing) {
+        writing.recorded = Some(Recorded::default());
+        self.recorded_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Tells whether so much waits for a copy of the file that it is soon given up.
+    pub(super) fn is_copy_late(&self, shared: &Shared) -> bool {
+        let waiting = self.recorded_bytes.load(Ordering::Relaxed);
+        waiting / RECORDED > shared.options.unsaved_bytes_max / 4
     }
 
     /// Leaves segments of the log to the backend thread.
@@ -212,6 +240,24 @@ impl Backend {
             }
             *left = Some(surplus);
         }
+    }
+
+    /// Notes what a batch of so many rows took on a processor.
+    fn note_cost(&self, rows: usize, spent: Duration) {
+        let spent = u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(now) = spent.checked_div(u64_of(rows))
+            && rows >= ROWS_TOLD
+        {
+            let before = self.row_cost_ns.load(Ordering::Relaxed);
+            let mean = before.saturating_mul(3).saturating_add(now) / 4;
+            self.row_cost_ns.store(mean, Ordering::Relaxed);
+        }
+    }
+
+    /// What so many rows more in a batch are expected to take on a processor.
+    pub(super) fn cost_of(&self, rows: usize) -> Duration {
+        let each = self.row_cost_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(each.saturating_mul(u64_of(rows)))
     }
 
     /// Notes what a commit left.
@@ -250,11 +296,12 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
         shared.fail(&error);
         return Err(error);
     }
-    let (applied, bytes, mut taken) = shared.core.write(|mvcc| {
-        let bytes = mvcc.unsaved().1;
+    let cpu = thread_time();
+    let (applied, (rows, bytes), mut taken) = shared.core.write(|mvcc| {
+        let unsaved = mvcc.unsaved();
         let taken = mvcc.begin_batch();
         shared.backend.note_unsaved(mvcc.unsaved());
-        (mvcc.applied(), bytes, taken)
+        (mvcc.applied(), unsaved, taken)
     })?;
     if taken.is_empty() {
         return Ok(db.view());
@@ -264,6 +311,7 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     if let Some(recorded) = &mut writing.recorded {
         recorded.bytes = recorded.bytes.saturating_add(bytes);
         recorded.batches.push(batch.clone());
+        shared.backend.recorded_bytes.store(recorded.bytes, Ordering::Relaxed);
         if recorded.bytes / RECORDED > shared.options.unsaved_bytes_max {
             writing.recorded = None;
         }
@@ -280,6 +328,7 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     shared.figures.commit_write.time(spent.write);
     let view = db.view();
     note_view(shared, view.clone())?;
+    shared.backend.note_cost(rows, thread_time().saturating_sub(cpu));
     writing.saved = applied;
     shared.backend.note_saved(sizes);
     Ok(view)

@@ -266,8 +266,8 @@ fn parse_urls(urls: &[String]) -> Result<Vec<String>, Error> {
     peer_urls::parse_urls(urls).map_err(|_| Error::InvalidUrls)
 }
 
-/// Prints an alarm as etcd does: 3.6 ends each field with a space; 3.7 puts one or two spaces between
-/// them, which of both depends on the build.
+/// Prints an alarm as etcd does: 3.6 ends each field with a space; 3.7 puts one or two spaces
+/// between them, which of both depends on the build.
 fn alarm_text(compat: Compat, member: u64, kind: u64) -> String {
     let kind = match kind {
         1 => "NOSPACE".to_owned(),

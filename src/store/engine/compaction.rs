@@ -3,7 +3,8 @@
 //! 1. Nothing goes before the file says which compaction it is (`scheduledCompactRev`), so that a
 //!    store that is killed half way goes on with it.
 //! 2. A step holds the state's lock for as long as it takes to work off a few hundred rows; rows
-//!    leave the file with the backend's next batch. After each round the thread rests.
+//!    leave the file with the backend's next batch. While somebody writes, they go as slowly as
+//!    [`Pace`] says, by what they cost the backend; after each round the thread rests anyway.
 //! 3. Whoever waits for the rows to be gone is answered when the last of them, and the mark that
 //!    it is finished, are gone from the file.
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::figures::Compacted;
+use super::pace::Pace;
 use super::queue::{Done, Outcome};
 use super::{Shared, backend, hashing};
 use crate::store::error::Error;
@@ -98,6 +100,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
     backend::commit(shared)?;
     hashing::before_compaction(shared);
     let counted = Compacted::begin(shared)?;
+    let pace = Pace::new(shared);
     let mut since_rest = 0_usize;
     let mut wait = WAIT;
     while !is_over() {
@@ -110,6 +113,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         })?;
         if step.dropped > 0 {
             shared.backend.note_dirty();
+            pace.charge(shared.backend.cost_of(step.dropped));
         }
         if step.is_finished {
             backend::commit(shared)?;

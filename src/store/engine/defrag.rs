@@ -15,7 +15,8 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::aside::aside;
-use super::backend::{self, Recorded, storage};
+use super::backend::{self, storage};
+use super::pace::Pace;
 use super::{Shared, Store};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::db::{Db, View};
@@ -102,74 +103,103 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
     let view = {
         let mut writing = shared.backend.writing();
         let view = backend::commit_locked(shared, &mut writing)?;
-        writing.recorded = Some(Recorded::default());
+        shared.backend.record(&mut writing);
         view
     };
     let db = aside("copy", move || {
-        build(shared, &view, copy)?;
+        let pace = Pace::new(shared);
+        build(shared, &view, copy, &pace)?;
         drop(view);
         let options = &shared.options;
-        Db::open(&options.disk, copy, &options.database).map_err(|error| storage(&error))
+        let mut visitor = Paced { shared, pace: &pace };
+        let db = Db::open_visiting(&options.disk, copy, &options.database, &mut visitor);
+        let db = db.map_err(|error| storage(&error))?;
+        catch_up(shared, &db, &pace)?;
+        Ok::<Db, Error>(db)
     });
     let db = db.map_err(|error| Error::Storage(format!("cannot start a thread: {error}")))??;
-    let ends = || match shared.health.refusal() {
-        Some(error) => Err(error),
-        None => Ok(()),
-    };
+    let (before, swapped) = swap(shared, db, path, copy);
+    // No lock is held: the last one that lets go of a file without a name removes it.
+    drop(before);
+    swapped
+}
+
+/// Brings what was committed meanwhile to the copy, until little is left. Nothing of that is synced
+/// before the end: a copy that is not whole is no loss.
+fn catch_up(shared: &Shared, db: &Db, pace: &Pace<'_>) -> Result<(), Error> {
+    let mut bytes_before = usize::MAX;
     for _ in 0..ROUNDS_MAX {
-        ends()?;
+        if let Some(error) = shared.health.refusal() {
+            return Err(error);
+        }
         let recorded = match &mut shared.backend.writing().recorded {
             Some(recorded) => std::mem::take(recorded),
             None => return Err(given_up()),
         };
-        let is_little = recorded.bytes < REST_BYTES;
+        // Where this would go on without an end, writers do not go first any more.
+        pace.hurry(recorded.bytes > bytes_before / 2);
+        bytes_before = recorded.bytes;
         for batch in recorded.batches {
-            db.commit(batch).map_err(|error| storage(&error))?;
+            db.commit_unsynced(batch).map_err(|error| storage(&error))?;
+            pace.yield_to_writers();
         }
-        if is_little {
+        if bytes_before < REST_BYTES {
             break;
         }
     }
-    swap(shared, db, path, copy)
+    db.sync().map_err(|error| storage(&error))
 }
 
-/// Brings the rest over and lets the copy take the database's place, while nobody commits.
-fn swap(shared: &Shared, db: Db, path: &Path, copy: &Path) -> Result<(), Error> {
+/// Brings the rest over and lets the copy take the database's place, while nobody commits. Gives
+/// back the database before, and its last view.
+fn swap(
+    shared: &Shared,
+    db: Db,
+    path: &Path,
+    copy: &Path,
+) -> (Option<(Db, View)>, Result<(), Error>) {
     let disk = &shared.options.disk;
     let mut writing = shared.backend.writing();
-    // What was applied goes to the old file once more, so that it is whole should this fail.
-    backend::commit_locked(shared, &mut writing)?;
-    let recorded = writing.recorded.take().ok_or_else(given_up)?;
-    for batch in recorded.batches {
-        db.commit(batch).map_err(|error| storage(&error))?;
-    }
     let named = |error: io::Error| Error::Storage(format!("{}: {error}", path.display()));
-    disk.rename(copy, path).map_err(named)?;
+    let renamed = (|| {
+        // What was applied goes to the old file once more, so that it is whole should this fail.
+        let last = backend::commit_locked(shared, &mut writing)?;
+        let recorded = writing.recorded.take().ok_or_else(given_up)?;
+        for batch in recorded.batches {
+            db.commit_unsynced(batch).map_err(|error| storage(&error))?;
+        }
+        db.sync().map_err(|error| storage(&error))?;
+        disk.rename(copy, path).map_err(named)?;
+        Ok(last)
+    })();
+    let last = match renamed {
+        Ok(last) => last,
+        Err(error) => return (None, Err(error)),
+    };
     // From here on the old file has no name: a store that goes on with it would lose what it
     // saves.
     let settled = disk.sync_dir(&shared.snap_dir).map_err(named);
     let view = db.view();
-    shared.backend.replace(&mut writing, db);
-    backend::note_view(shared, view)?;
-    if let Err(error) = settled {
-        drop(writing);
-        shared.fail(&error);
-        return Err(error);
+    let before = shared.backend.replace(&mut writing, db).map(|before| (before, last));
+    let noted = backend::note_view(shared, view);
+    drop(writing);
+    if let Err(error) = &settled {
+        shared.fail(error);
     }
-    Ok(())
+    (before, settled.and(noted))
 }
 
 /// Writes a packed copy of a view, synced.
-fn build(shared: &Shared, view: &View, copy: &Path) -> Result<(), Error> {
+fn build(shared: &Shared, view: &View, copy: &Path, pace: &Pace<'_>) -> Result<(), Error> {
     let failed = |error: io::Error| Error::Storage(format!("{}: {error}", copy.display()));
     let built = |error: builder::Error| Error::Storage(format!("{}: {error}", copy.display()));
     let file = view.file().map_err(|error| storage(&error))?;
     let file_out = shared.options.disk.create(copy).map_err(failed)?;
-    let out = Output { shared, file: file_out, offset: 0, unsynced: 0 };
+    let out = Output { pace, file: file_out, offset: 0, unsynced: 0 };
     let out = BufWriter::with_capacity(1 << 20, out);
     let builder = Builder::new(out, file.page_size()).map_err(built)?;
     let mut rebuild = Rebuild::new(builder);
-    let mut visitor = WhileOpen { shared, rebuild: &mut rebuild };
+    let mut visitor = WhileOpen { shared, pace, rebuild: &mut rebuild };
     let walked = walk(&file, &mut visitor);
     if let Some(error) = shared.health.refusal() {
         return Err(error);
@@ -182,13 +212,39 @@ fn build(shared: &Shared, view: &View, copy: &Path) -> Result<(), Error> {
     out.file.sync().map_err(failed)
 }
 
-/// Copies for as long as the store is open.
-struct WhileOpen<'a, W> {
+/// Walks at a pace for as long as the store is open.
+struct Paced<'a, 'b> {
     shared: &'a Shared,
+    pace: &'a Pace<'b>,
+}
+
+impl Visit for Paced<'_, '_> {
+    fn bucket(&mut self, _: &At<'_>, _: u64) {}
+
+    fn entry(&mut self, _: &At<'_>, _: &[u8], _: &[u8]) {}
+
+    fn page(&mut self, _: u64) -> bool {
+        go_on(self.shared, self.pace);
+        // What was not walked would count as free.
+        true
+    }
+}
+
+/// Lets writers go first where there is time for that; tells whether the store is open.
+fn go_on(shared: &Shared, pace: &Pace<'_>) -> bool {
+    pace.hurry(shared.backend.is_copy_late(shared));
+    pace.yield_to_writers();
+    shared.health.refusal().is_none()
+}
+
+/// Copies for as long as the store is open.
+struct WhileOpen<'a, 'b, W> {
+    shared: &'a Shared,
+    pace: &'a Pace<'b>,
     rebuild: &'a mut Rebuild<W>,
 }
 
-impl<W: Write + Seek> Visit for WhileOpen<'_, W> {
+impl<W: Write + Seek> Visit for WhileOpen<'_, '_, W> {
     fn bucket(&mut self, at: &At<'_>, sequence: u64) {
         self.rebuild.bucket(at, sequence);
     }
@@ -198,21 +254,21 @@ impl<W: Write + Seek> Visit for WhileOpen<'_, W> {
     }
 
     fn page(&mut self, entered: u64) -> bool {
-        self.rebuild.page(entered) && self.shared.health.refusal().is_none()
+        self.rebuild.page(entered) && go_on(self.shared, self.pace)
     }
 }
 
 /// A file as a stream, which leaves the disk to the log for at least as long as it uses it: what
 /// is written is synced little by little, so that no sync of the log has much to wait for.
 #[derive(Debug)]
-struct Output<'a> {
-    shared: &'a Shared,
+struct Output<'a, 'b> {
+    pace: &'a Pace<'b>,
     file: DiskFile,
     offset: u64,
     unsynced: usize,
 }
 
-impl Write for Output<'_> {
+impl Write for Output<'_, '_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.file.write_all_at(buffer, self.offset)?;
         self.offset = self.offset.saturating_add(u64_of(buffer.len()));
@@ -221,7 +277,7 @@ impl Write for Output<'_> {
             self.unsynced = 0;
             let began = Instant::now();
             self.file.sync()?;
-            self.shared.rest(began.elapsed().min(REST_MAX));
+            self.pace.charge_disk(began.elapsed().min(REST_MAX));
         }
         Ok(buffer.len())
     }
@@ -231,7 +287,7 @@ impl Write for Output<'_> {
     }
 }
 
-impl Seek for Output<'_> {
+impl Seek for Output<'_, '_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match to {
             SeekFrom::Start(offset) => self.offset = offset,

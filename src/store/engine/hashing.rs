@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::aside::aside;
+use super::pace::Pace;
 use super::{Shared, Store, backend};
 use crate::etcd::hash::HashKv;
 use crate::store::answer::Answer;
@@ -24,7 +25,10 @@ pub(super) fn before_compaction(shared: &Shared) {
     }
     let plan = shared.core.write(Mvcc::take_compaction_hash);
     if let Ok(Some(plan)) = plan
-        && let Ok(Ok(hash)) = aside("hash", || plan.fetch())
+        && let Ok(Ok(hash)) = aside("hash", || {
+            let pace = Pace::new(shared);
+            plan.fetch(&mut || pace.yield_to_writers())
+        })
     {
         let _ = shared.core.write(|mvcc| mvcc.keep_hash(hash));
     }

@@ -104,6 +104,7 @@ fn save(shared: &Arc<Shared>, writer: &mut Writer, batch: Vec<Proposal>) {
     if batch.is_empty() {
         return;
     }
+    let _writing = shared.writers.begin();
     shared.backend.wait_for_room(shared);
     let bytes = batch.iter().map(|proposal| proposal.data.len()).sum();
     shared.queue.note_written(bytes);

@@ -31,6 +31,7 @@ mod health;
 mod leases;
 mod logging;
 mod options;
+mod pace;
 mod queue;
 mod reading;
 mod snapshot;
@@ -120,6 +121,7 @@ pub(super) struct Shared {
     backend: backend::Backend,
     compaction: compaction::Compaction,
     defragmenting: Mutex<()>,
+    writers: pace::Writers,
     health: health::Health,
     alarm: timer::Alarm,
     next_id: AtomicU64,

@@ -134,6 +134,7 @@ impl Shared {
             backend: Backend::new(parts.db, &options, parts.saved),
             compaction: compaction::Compaction::default(),
             defragmenting: Mutex::new(()),
+            writers: super::pace::Writers::default(),
             health: super::health::Health::default(),
             alarm: timer::Alarm::default(),
             next_id: AtomicU64::new(first_id(parts.member.0, options.clock.unix_ms())),

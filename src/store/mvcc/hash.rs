@@ -148,42 +148,72 @@ impl HashPlan {
 }
 
 impl CompactionHash {
-    /// Sums; no lock is needed.
+    /// Sums; no lock is needed. Calls `pause` after each row, so that whoever sums can rest.
     ///
     /// # Errors
     /// The backend cannot be read.
-    pub fn fetch(self) -> Result<HashKv, Error> {
+    pub fn fetch(self, pause: &mut dyn FnMut()) -> Result<HashKv, Error> {
         let Self { view, previous, revision } = self;
         let below = if previous < 0 {
             Below::All
         } else {
-            let mut newest = NewestRows::new(revision, previous);
-            let mut seen = Tombstone { revision, is_there: false };
-            walk(&view, &[], &mut newest)?;
-            walk(&view, &[], &mut seen)?;
-            let newests = newest.finish().map_err(|finding| damaged(&finding))?;
+            let newest = NewestRows::new(revision, previous);
+            let mut kept = KeptRows { newest, revision, has_tombstone: false };
+            walk(&view, &[], &mut Pausing { visitor: &mut kept, pause })?;
+            let newests = kept.newest.finish().map_err(|finding| damaged(&finding))?;
             // What a compaction keeps is not empty either when it is a tombstone only.
-            if newests.any_live || seen.is_there { Below::Only(newests.rows) } else { Below::All }
+            if newests.any_live || kept.has_tombstone {
+                Below::Only(newests.rows)
+            } else {
+                Below::All
+            }
         };
         let mut sum = HashKvSum::new(revision, previous, below);
-        walk(&view, &[], &mut sum)?;
+        walk(&view, &[], &mut Pausing { visitor: &mut sum, pause })?;
         let (hash, _) = sum.finish().map_err(|finding| damaged(&finding))?;
         Ok(HashKv { hash, hash_revision: revision, compact_revision: previous })
     }
 }
 
-/// Looks whether there is a tombstone at a revision.
-struct Tombstone {
+/// Finds the newest rows, and whether there is a tombstone at the revision itself.
+struct KeptRows {
+    newest: NewestRows,
     revision: i64,
-    is_there: bool,
+    has_tombstone: bool,
 }
 
-impl Visit for Tombstone {
+impl Visit for KeptRows {
     fn bucket(&mut self, _: &At<'_>, _: u64) {}
 
-    fn entry(&mut self, _: &At<'_>, key: &[u8], _: &[u8]) {
-        self.is_there |= RevisionKey::decode(key)
+    fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
+        self.newest.entry(at, key, value);
+        self.has_tombstone |= RevisionKey::decode(key)
             .is_ok_and(|row| row.is_tombstone && row.revision.main == self.revision);
+    }
+
+    fn page(&mut self, entered: u64) -> bool {
+        self.newest.page(entered)
+    }
+}
+
+/// Shows rows to a visitor, with a pause after each.
+struct Pausing<'a, V> {
+    visitor: &'a mut V,
+    pause: &'a mut dyn FnMut(),
+}
+
+impl<V: Visit> Visit for Pausing<'_, V> {
+    fn bucket(&mut self, at: &At<'_>, sequence: u64) {
+        self.visitor.bucket(at, sequence);
+    }
+
+    fn entry(&mut self, at: &At<'_>, key: &[u8], value: &[u8]) {
+        self.visitor.entry(at, key, value);
+    }
+
+    fn page(&mut self, entered: u64) -> bool {
+        (self.pause)();
+        self.visitor.page(entered)
     }
 }
 

@@ -350,7 +350,9 @@ fn hashes_are_etcds() {
     let sum = store.state().take_compaction_hash().unwrap();
     assert!(!store.state().compact_some(1).is_finished);
     store.save();
-    let sum = sum.fetch().unwrap();
+    let mut pauses = 0;
+    let sum = sum.fetch(&mut || pauses += 1).unwrap();
+    assert!(pauses > 0);
     store.state().keep_hash(sum);
     assert_eq!(hash(&mut store, 5), (1_336_054_247, 5), "it is not finished");
     while !store.state().compact_some(1).is_finished {}

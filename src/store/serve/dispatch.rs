@@ -28,11 +28,11 @@ use crate::store::wire::grpc_health_v1::health_server::HealthServer;
 /// What gRPC itself takes on top of the largest request.
 const OVERHEAD_BYTES: usize = 512 << 10;
 
-/// Answers a request of any kind; only over TLS there is a peer.
+/// Answers a request of any kind.
 pub(super) async fn dispatch(
     shared: Arc<Shared>,
     role: Role,
-    peer: Option<Arc<Peer>>,
+    peer: Arc<Peer>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let is_grpc = request.version() == Version::HTTP_2
@@ -42,12 +42,10 @@ pub(super) async fn dispatch(
             .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     match (is_grpc, role) {
         (true, Role::Client | Role::Grpc) => {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
-            }
+            request.extensions_mut().insert(peer);
             Ok(grpc(&shared, request.map(Source::Client)).await)
         }
-        _ => Ok(http::answer(&shared, role, peer.as_deref(), request).await),
+        _ => Ok(http::answer(&shared, role, &peer, request).await),
     }
 }
 

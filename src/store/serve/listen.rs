@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch as signal};
 
 use super::dispatch;
-use super::tls::{Peer, Tls};
+use super::tls::Peer;
 use super::{Address, Listener, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
@@ -145,7 +145,7 @@ async fn accept(
             continue;
         };
         let one = connections.one_more();
-        let (shared, role, tls) = (Arc::clone(&shared), listener.role, listener.tls.clone());
+        let (shared, listener) = (Arc::clone(&shared), listener.clone());
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
@@ -155,11 +155,10 @@ async fn accept(
             if !ready {
                 return;
             }
-            match (stream, tls) {
-                (Stream::Tcp(stream), None) => plain(shared, role, stream).await,
-                (Stream::Unix(stream), None) => plain(shared, role, stream).await,
-                (Stream::Tcp(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
-                (Stream::Unix(stream), Some(tls)) => secure(shared, role, &tls, stream).await,
+            let remote = stream.remote();
+            match stream {
+                Stream::Tcp(stream) => secured(shared, listener, &remote, stream).await,
+                Stream::Unix(stream) => secured(shared, listener, &remote, stream).await,
             }
         });
     }
@@ -171,6 +170,15 @@ enum Stream {
 }
 
 impl Stream {
+    /// Returns who is at the other end, for the log.
+    fn remote(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map(|address| address.to_string()),
+            Self::Unix(_) => Ok("@".to_owned()),
+        }
+        .unwrap_or_default()
+    }
+
     /// Prepares a new connection, and waits until its peer says something; a peer that says nothing
     /// is not waited for for ever.
     async fn ready(&self) -> bool {
@@ -194,32 +202,25 @@ impl Stream {
 /// Time after which the system asks whether a quiet peer is there, and asks again.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-async fn plain<IO>(shared: Arc<Shared>, role: Role, io: IO)
+/// Serves a connection behind TLS, where its listener speaks that.
+async fn secured<IO>(shared: Arc<Shared>, listener: Listener, remote: &str, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    connection(shared, role, None, io).await;
-}
-
-/// Serves what comes after a handshake; one that fails is told to the log.
-async fn secure<IO>(shared: Arc<Shared>, role: Role, tls: &Tls, io: IO)
-where
-    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+    let Some(tls) = &listener.tls else {
+        return connection(shared, listener.role, Peer::default(), io).await;
+    };
     let accepted = tokio::select! {
         accepted = tls.accept(io) => accepted,
         () = shared.closed() => return,
     };
     match accepted {
-        Ok((io, peer)) => connection(shared, role, Some(peer), io).await,
-        Err(error) => {
-            let error = error.to_string();
-            shared.options.log.warn("rejected connection on client endpoint", &[("error", &error)]);
-        }
+        Ok((io, peer)) => connection(shared, listener.role, peer, io).await,
+        Err(error) => tls.rejected(remote, &error),
     }
 }
 
-async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Option<Peer>, io: IO)
+async fn connection<IO>(shared: Arc<Shared>, role: Role, peer: Peer, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -234,10 +235,10 @@ where
         .max_header_list_size(HEAD_BYTES)
         .keep_alive_interval(options.keepalive_interval)
         .keep_alive_timeout(options.keepalive_timeout);
-    let peer = peer.map(Arc::new);
+    let peer = Arc::new(peer);
     let closed = shared.closed();
     let service = service_fn(move |request| {
-        dispatch::dispatch(Arc::clone(&shared), role, peer.clone(), request)
+        dispatch::dispatch(Arc::clone(&shared), role, Arc::clone(&peer), request)
     });
     let serving = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(serving);

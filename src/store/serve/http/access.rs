@@ -30,7 +30,7 @@ impl Allowed {
 /// Lets a request in, or refuses it; an old name of the gateway's paths becomes the new one.
 pub(super) fn check(
     shared: &Shared,
-    peer: Option<&Peer>,
+    peer: &Peer,
     request: &mut Request<Incoming>,
 ) -> Result<Allowed, Box<Response<Body>>> {
     if let Some(rest) = request.uri().path().strip_prefix("/v3beta/")
@@ -39,24 +39,20 @@ pub(super) fn check(
         *request.uri_mut() = Uri::from(path);
     }
     let options = &shared.options;
-    match peer {
-        None => {
-            let host = host(request);
-            if !is_listed(&options.host_whitelist, &host) {
-                return Err(Box::new(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host))));
-            }
+    if !peer.is_tls {
+        let host = host(request);
+        if !is_listed(&options.host_whitelist, &host) {
+            let refusal = error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host));
+            return Err(Box::new(refusal));
         }
-        Some(peer) => {
-            if options.gateway
-                && peer.common_name.as_ref().is_some_and(|name| !name.is_empty())
-                && request.uri().path().starts_with("/v3/")
-                && shared.store.auth_status().is_ok_and(|status| status.enabled)
-            {
-                let line = "CommonName of client sending a request against gateway will be ignored \
-                            and not used as expected";
-                return Err(Box::new(error(StatusCode::BAD_REQUEST, line)));
-            }
-        }
+    } else if options.gateway
+        && peer.common_name.as_ref().is_some_and(|name| !name.is_empty())
+        && request.uri().path().starts_with("/v3/")
+        && shared.store.auth_status().is_ok_and(|status| status.enabled)
+    {
+        let line = "CommonName of client sending a request against gateway will be ignored and not \
+                    used as expected";
+        return Err(Box::new(error(StatusCode::BAD_REQUEST, line)));
     }
     if is_listed(&options.cors, "*") {
         return Ok(Allowed(Some("*".into())));

@@ -37,7 +37,7 @@ pub(super) use gateway::Requests;
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     role: Role,
-    peer: Option<&Peer>,
+    peer: &Peer,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
     match role {

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use super::settings::{Log, TlsError};
+use super::settings::TlsError;
+use crate::store::lines::Log;
 
 /// Age from which a file's times tell its next change; more than any file system's tick.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -72,7 +73,7 @@ impl Files {
     fn complain<T>(&mut self, log: &Log, error: &TlsError) -> Option<T> {
         let text = format!("{error}; what was read before stays in use");
         if self.complaint.as_ref() != Some(&text) {
-            log.warn(&text);
+            log.warn(&text, &[]);
             self.complaint = Some(text);
         }
         None
@@ -133,8 +134,6 @@ fn stamp(file: &fs::Metadata) -> Stamp {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::*;
 
     #[test]
@@ -144,11 +143,7 @@ mod tests {
         fs::write(&path, "one").unwrap();
         let (mut files, texts) = Files::open(vec![path.clone()], 10).unwrap();
         assert_eq!(texts, [b"one"]);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let log = Log::to({
-            let told = told.clone();
-            move |_, text| told.lock().unwrap().push(text.to_owned())
-        });
+        let (log, kept) = Log::kept();
         let mut renewed = || files.renewed(&log, |texts| Ok(texts.concat()));
         assert_eq!(renewed(), None);
         // As long, and most likely within one tick of the clock.
@@ -166,7 +161,7 @@ mod tests {
         assert_eq!(renewed(), None);
         fs::write(&path, "ten").unwrap();
         assert_eq!(renewed(), None, "nothing is new in it");
-        let told = told.lock().unwrap().clone();
+        let told: Vec<_> = kept.take().into_iter().map(|line| line["msg"].clone()).collect();
         let name = path.display();
         assert_eq!(
             told,

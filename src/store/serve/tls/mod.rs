@@ -2,8 +2,8 @@
 //!
 //! 1. Everything is checked before the first connection: what cannot be served is refused with the
 //!    file and the reason.
-//! 2. Certificate, key, authorities and revocation list are looked at before each handshake and read
-//!    again when they changed. A pair that is half written or unfit leaves the one before in use,
+//! 2. Certificate, key, authorities and revocation list are looked at before each handshake and
+//!    read again when they changed. A pair that is half written or unfit leaves the one before in use,
 //!    and is told once.
 //! 3. What was asked for is looked at or refused, never dropped: a connection that is let in showed
 //!    what the flags want, and is not a resumed one that showed it before.
@@ -38,10 +38,11 @@ use tokio_rustls::server::TlsStream;
 
 use crate::format::certificate::Facts;
 use crate::format::{pem, signature};
+use crate::store::lines::{Field, Level, Log};
 use client::{Authorities, Check, Names, Revoked};
 use files::Files;
 
-pub use settings::{Auto, Level, Log, Settings, Side, TlsError};
+pub use settings::{Auto, Settings, Side, TlsError};
 
 /// Longest file of certificates or keys, in bytes.
 const PAIR_MAX: u64 = 4 << 20;
@@ -77,6 +78,8 @@ struct State {
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
+    /// Whether the connection is over TLS.
+    pub is_tls: bool,
     /// The common name in the certificate that the client showed and that was believed; empty where
     /// it says none. `None` without [`Settings::client_cert_auth`].
     pub common_name: Option<String>,
@@ -108,13 +111,13 @@ impl Tls {
         let log = &settings.log;
         if !plan.left_out.is_empty() {
             let names = plan.left_out.join(", ");
-            log.warn(&format!("cipher suites that are too weak to be offered here: {names}"));
+            log.warn(&format!("cipher suites that are too weak to be offered here: {names}"), &[]);
         }
         let names = Names::of(&settings)?;
         let paths = match (&settings.cert_file, &settings.key_file, &settings.auto) {
             (Some(cert), Some(key), auto) => {
                 if auto.is_some() {
-                    log.warn("ignoring client auto TLS since certs given");
+                    log.warn("ignoring client auto TLS since certs given", &[]);
                 }
                 [cert.clone(), key.clone()]
             }
@@ -144,7 +147,7 @@ impl Tls {
                      trusts is let in",
                     settings.flag("client-cert-auth"),
                     settings.flag("trusted-ca-file"),
-                ));
+                ), &[]);
                 Some((None, Authorities::of_the_system()))
             }
             (None, false) => None,
@@ -163,6 +166,22 @@ impl Tls {
         let (config, until) = config(&plan, &pair.1, trusted, &revoked.1, &names, now)?;
         let state = Mutex::new(State { pair, authorities, revoked, config, until });
         Ok(Self(Arc::new(Inner { settings, plan, names, state })))
+    }
+
+    /// Tells of a connection that was refused, as etcd does.
+    pub(super) fn rejected(&self, remote: &str, error: &io::Error) {
+        // Whoever looks whether a port is open says nothing.
+        let level = match error.kind() {
+            io::ErrorKind::UnexpectedEof => Level::Debug,
+            _ => Level::Warn,
+        };
+        let message = match self.0.settings.side {
+            Side::Client => "rejected connection on client endpoint",
+            Side::Peer => "rejected connection on peer endpoint",
+        };
+        let fields: &[(&str, &dyn Field)] =
+            &[("remote-addr", &remote.to_owned()), ("error", &error.to_string())];
+        self.0.settings.log.line(level, message, fields);
     }
 
     /// Waits for a client's handshake, within its time.
@@ -196,7 +215,8 @@ impl Tls {
         // A certificate says who asks only where every client must show one, as in etcd.
         let leaf = leaf.filter(|_| self.0.settings.client_cert_auth);
         let facts = leaf.and_then(|der| Facts::read(der));
-        let peer = Peer { common_name: facts.map(|facts| facts.common_name), protocol };
+        let peer =
+            Peer { is_tls: true, common_name: facts.map(|facts| facts.common_name), protocol };
         Ok((stream, peer))
     }
 }
@@ -212,7 +232,7 @@ impl Inner {
         if let Some(read) = pair.0.renewed(log, |texts| self::pair(&paths, texts, log)) {
             pair.1 = read;
             is_new = true;
-            log.info(&format!("read the certificate {} again", names(&paths)));
+            log.info(&format!("read the certificate {} again", names(&paths)), &[]);
         }
         if let Some((Some(files), authorities)) = authorities
             && let Some(path) = files.paths().first().cloned()
@@ -221,7 +241,7 @@ impl Inner {
         {
             *authorities = read;
             is_new = true;
-            log.info(&format!("read the authorities {} again", path.display()));
+            log.info(&format!("read the authorities {} again", path.display()), &[]);
         }
         if let (Some(files), revoked) = revoked
             && let Some(path) = files.paths().first().cloned()
@@ -229,7 +249,7 @@ impl Inner {
         {
             *revoked = read;
             is_new = true;
-            log.info(&format!("read the revocation list {} again", path.display()));
+            log.info(&format!("read the revocation list {} again", path.display()), &[]);
         }
         if is_new || now >= state.until {
             let trusted = state.authorities.as_ref().map(|(_, read)| read);
@@ -237,7 +257,7 @@ impl Inner {
                 config(&self.plan, &state.pair.1, trusted, &state.revoked.1, &self.names, now);
             match made {
                 Ok((config, until)) => (state.config, state.until) = (config, until),
-                Err(error) => log.warn(&error.to_string()),
+                Err(error) => log.warn(&error.to_string(), &[]),
             }
         }
         state.config.clone()
@@ -290,7 +310,7 @@ fn pair(paths: &[PathBuf], texts: &[Vec<u8>], log: &Log) -> Result<Arc<Certified
     })?;
     if !facts.is_in_time(now()) {
         // Clients refuse it; etcd serves it all the same.
-        log.warn(&format!("{}: {}", cert.display(), facts.dates()));
+        log.warn(&format!("{}: {}", cert.display(), facts.dates()), &[]);
     }
     Ok(Arc::new(made))
 }

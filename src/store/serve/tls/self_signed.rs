@@ -18,9 +18,10 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 
-use super::settings::{Auto, Log, Side, TlsError};
+use super::settings::{Auto, Side, TlsError};
 use crate::format::certificate::{Facts, date};
 use crate::format::pem;
+use crate::store::lines::Log;
 
 /// As in etcd: no leap years.
 const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
@@ -59,11 +60,11 @@ pub(super) fn ensure(
         if facts.is_in_time(now) {
             return Ok([cert, key]);
         }
-        log.warn(&format!("{}: {}; a new one is made", cert.display(), facts.dates()));
+        log.warn(&format!("{}: {}; a new one is made", cert.display(), facts.dates()), &[]);
     }
     make(auto, side, now, &cert, &key)?;
     let until = now.saturating_add(i64::from(auto.years).saturating_mul(YEAR_SECONDS));
-    log.info(&format!("made the certificate {}, valid until {}", cert.display(), date(until)));
+    log.info(&format!("made the certificate {}, valid until {}", cert.display(), date(until)), &[]);
     Ok([cert, key])
 }
 

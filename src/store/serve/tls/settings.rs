@@ -5,10 +5,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::cipher;
+use crate::store::lines::Log;
 
 /// How long a handshake may take, as in etcd.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub struct Settings {
     pub auto: Option<Auto>,
     /// How long a handshake may take.
     pub handshake: Duration,
-    /// Where news of files goes.
+    /// Where news of files and of refused connections goes.
     pub log: Log,
 }
 
@@ -92,48 +92,6 @@ pub enum Side {
     Client,
     /// `--peer-cert-file` and so on.
     Peer,
-}
-
-/// How much a piece of news matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// All is well.
-    Info,
-    /// Somebody should look.
-    Warn,
-}
-
-/// Where news goes; nowhere by default.
-#[derive(Clone, Default)]
-pub struct Log(Option<Arc<Tell>>);
-
-type Tell = dyn Fn(Level, &str) + Send + Sync;
-
-impl Log {
-    /// Tells news to a function, which must not wait for long.
-    pub fn to(tell: impl Fn(Level, &str) + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(tell)))
-    }
-
-    pub(super) fn info(&self, text: &str) {
-        self.tell(Level::Info, text);
-    }
-
-    pub(super) fn warn(&self, text: &str) {
-        self.tell(Level::Warn, text);
-    }
-
-    fn tell(&self, level: Level, text: &str) {
-        if let Some(tell) = &self.0 {
-            tell(level, text);
-        }
-    }
-}
-
-impl fmt::Debug for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Log(to a function)" } else { "Log(nowhere)" })
-    }
 }
 
 /// Why TLS cannot be served.

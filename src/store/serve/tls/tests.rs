@@ -14,11 +14,13 @@ use rustls::{
     CipherSuite, ClientConfig, DigitallySignedStruct, ProtocolVersion, RootCertStore,
     SignatureScheme, SupportedProtocolVersion, version,
 };
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::store::lines::Kept;
 use certs::{Certs, Issue, KeyForm, Pair, Purpose};
 
 #[path = "../../../../tests/support/certs.rs"]
@@ -37,17 +39,24 @@ struct Saw {
 }
 
 /// News that was told.
-#[derive(Clone, Default)]
-struct News(Arc<Mutex<Vec<(Level, String)>>>);
+struct News(Log, Kept);
 
 impl News {
+    fn new() -> Self {
+        let (log, kept) = Log::kept();
+        Self(log, kept)
+    }
+
     fn log(&self) -> Log {
-        let news = self.0.clone();
-        Log::to(move |level, text| news.lock().unwrap().push((level, text.to_owned())))
+        self.0.clone()
     }
 
     fn taken(&self) -> Vec<(Level, String)> {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        let text = |line: &Value, name| line[name].as_str().unwrap().to_owned();
+        let lines = self.1.take().into_iter();
+        lines
+            .map(|line| (Level::of_name(&text(&line, "level")).unwrap(), text(&line, "msg")))
+            .collect()
     }
 }
 
@@ -244,7 +253,7 @@ async fn a_revoked_certificate_is_refused_from_the_moment_the_list_says_so() {
     let certs = Certs::new();
     let [one, two] = ["one", "two"].map(|name| certs.issue(name, &Issue::client(name)));
     let list = certs.revoke("revoked", &[&one]);
-    let news = News::default();
+    let news = News::new();
     let tls = opened(&Settings { crl_file: Some(list.clone()), log: news.log(), ..mutual(&certs) });
     let revoked = "tls: failed to verify certificate: x509: certificate is revoked";
     let (server, told) = turned_away(&tls, usual(&certs, Some(&one))).await;
@@ -288,7 +297,7 @@ async fn a_revoked_certificate_is_refused_from_the_moment_the_list_says_so() {
 #[tokio::test]
 async fn a_new_certificate_is_shown_at_the_next_handshake() {
     let certs = Certs::new();
-    let news = News::default();
+    let news = News::new();
     let tls = opened(&Settings { log: news.log(), ..settings(&certs) });
     let shown = async || meet(&tls, usual(&certs, None)).await.1.unwrap().certificate;
     let first = der(&certs.server());
@@ -322,7 +331,7 @@ async fn a_new_certificate_is_shown_at_the_next_handshake() {
 #[tokio::test]
 async fn a_broken_pair_leaves_the_one_before_in_use() {
     let certs = Certs::new();
-    let news = News::default();
+    let news = News::new();
     let tls = opened(&Settings { log: news.log(), ..settings(&certs) });
     let now = certs.server();
     let first = der(&now);
@@ -550,7 +559,7 @@ fn automatic(dir: &Path, hosts: &[&str]) -> Settings {
 async fn a_certificate_is_made_once_and_made_anew_when_it_is_over() {
     let certs = Certs::new();
     let dir = certs.pki().join("data/fixtures/client");
-    let news = News::default();
+    let news = News::new();
     let auto = Settings {
         log: news.log(),
         ..automatic(&dir, &["localhost:2379", "127.0.0.1:2379", "[::1]:2379"])
@@ -668,7 +677,7 @@ fn files_that_are_not_fit_are_refused_at_the_start() {
     }
     // Clients refuse it; it is served and told, as in etcd.
     let old = certs.issue("old", &Issue::server().expired());
-    let news = News::default();
+    let news = News::new();
     let pair = Settings { cert_file: Some(old.cert), key_file: Some(old.key), ..good };
     opened(&Settings { log: news.log(), ..pair });
     let told = news.taken();
