@@ -440,8 +440,10 @@ fn locks_and_elections_are_answered_as_etcd_answers() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let ask = |endpoint: &str| {
-        let answers = tokio::time::timeout(WAIT, locks_and_elections(endpoint));
-        runtime.block_on(async { answers.await.expect("answers in time") })
+        runtime.block_on(async {
+            let answers = tokio::time::timeout(WAIT, locks_and_elections(endpoint));
+            answers.await.expect("answers in time")
+        })
     };
     assert_eq!(ask(&ours.endpoint), ask(&theirs.endpoint));
 }
