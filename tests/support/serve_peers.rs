@@ -21,10 +21,12 @@ const PATIENCE: Duration = Duration::from_millis(700);
 fn impatient() -> (Server, Store, [SocketAddr; 2], tempfile::TempDir, Certs) {
     let (dir, certs) = (tempfile::tempdir().unwrap(), Certs::new());
     let store = Store::open(&dir.path().join("data"), StoreOptions::default()).unwrap();
-    let mut settings = Settings::default();
-    settings.cert_file = Some(certs.server().cert);
-    settings.key_file = Some(certs.server().key);
-    settings.handshake = PATIENCE;
+    let settings = Settings {
+        cert_file: Some(certs.server().cert),
+        key_file: Some(certs.server().key),
+        handshake: PATIENCE,
+        ..Settings::default()
+    };
     let address = Address::Tcp((Ipv4Addr::LOCALHOST, 0).into());
     let tls = Some(Tls::open(&settings).unwrap());
     let listeners = vec![
@@ -135,7 +137,8 @@ fn connections_come_and_go_by_the_thousand() {
             stream
         })
         .collect();
-    until("all of them", || served.descriptors() >= before + 400);
+    // A connection of before may have been counted that is gone by now.
+    until("all of them", || served.descriptors() >= before + 395);
     served.serves();
     let memory = served.memory() >> 20;
     assert!(memory < 200, "{memory} MiB");

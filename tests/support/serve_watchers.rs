@@ -1,7 +1,7 @@
 //! Watchers: a thousand of them, slow ones, and ones whose client is gone.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, CompactionOptions, EventType, GetOptions, WatchOptions, WatchStream};
 use etcdkit::store::wire::etcdserverpb as pb;
@@ -9,7 +9,7 @@ use etcdkit::store::wire::v3lockpb::LockRequest;
 use pb::watch_request::RequestUnion;
 use prost::bytes::Bytes;
 
-use crate::serve_child::{Served, run, until};
+use crate::serve_child::{LONG, Served, run, until};
 use crate::serve_wire::Wire;
 
 /// Kinds of keys; each stream has a watcher of each.
@@ -94,8 +94,7 @@ fn a_thousand_watchers_are_told_everything_once_and_in_order() {
             }
         }
         assert_eq!(readers.len() * KINDS, 1000);
-        let ready = || served.metric("etcd_debugging_mvcc_watcher_total") == 1000;
-        until("a thousand watchers", ready);
+        local.run_until(watchers(&served, 1000)).await;
         assert_eq!(served.metric("etcd_debugging_mvcc_watch_stream_total"), 200);
         let mut client = served.client().await;
         let revisions = local.run_until(write(&mut client, 200, b"value")).await;
@@ -132,8 +131,7 @@ fn a_client_that_reads_nothing_stalls_nobody_and_loses_nothing() {
             stuck.push(watch(&mut slow, 0).await);
         }
         let mut seeing = watch(&mut quick, 0).await;
-        let all = || served.metric("etcd_debugging_mvcc_watcher_total") == 105;
-        until("the watchers", all);
+        watchers(&served, 105).await;
         let before = served.memory();
         let (revisions, (seen, _)) =
             tokio::join!(write(&mut writer, count, &value), told(&mut seeing));
@@ -175,6 +173,15 @@ fn a_client_that_reads_nothing_stalls_nobody_and_loses_nothing() {
     });
 }
 
+/// Waits for so many watchers, while their clients go on.
+async fn watchers(served: &Served, count: u64) {
+    let end = Instant::now() + LONG;
+    while served.metric("etcd_debugging_mvcc_watcher_total") != count {
+        assert!(Instant::now() < end, "waited in vain for {count} watchers");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 fn create(key: &str) -> pb::WatchRequest {
     let create = pb::WatchCreateRequest {
         key: Bytes::copy_from_slice(key.as_bytes()),
@@ -186,14 +193,13 @@ fn create(key: &str) -> pb::WatchRequest {
 #[test]
 fn what_a_client_had_goes_with_it_when_it_vanishes() {
     let served = Served::start(&[]);
-    let (mut client, lease) = run(async {
+    let lease = run(async {
         let mut client = served.client().await;
         for number in 0..100 {
             client.put(format!("k{number}"), vec![7; 100 << 10], None).await.unwrap();
         }
         client.lock("l", None).await.unwrap();
-        let lease = client.lease_grant(600, None).await.unwrap().id();
-        (client, lease)
+        client.lease_grant(600, None).await.unwrap().id()
     });
     let descriptors = served.descriptors();
     let mut memory = Vec::new();
@@ -236,6 +242,7 @@ fn what_a_client_had_goes_with_it_when_it_vanishes() {
     println!("memory after each round: {memory:?} MiB");
     assert!(memory[3] < memory[0] + 48, "{memory:?} MiB");
     run(async {
+        let mut client = served.client().await;
         // Snapshots that nobody reads any more hold nothing.
         client.defragment().await.unwrap();
         let locks = GetOptions::new().with_prefix();
