@@ -174,7 +174,8 @@ impl Maker<'_> {
             1..=8 => Act::Watch(self.watch()),
             9..=30 => Act::Calls(self.auth()),
             31..=100 => Act::Calls(self.other()),
-            _ => Act::Calls(vec![self.keys(true)]),
+            101..=200 => Act::Calls(vec![self.keys(true)]),
+            _ => Act::Calls(vec![self.keys(false)]),
         }
     }
 
@@ -244,7 +245,12 @@ impl Maker<'_> {
     fn other(&mut self) -> Vec<Call> {
         let one = match self.dice.below(24) {
             0..=2 => {
-                let range = self.range();
+                let mut range = self.range();
+                if !self.chance(3) {
+                    // A form that streams know.
+                    (range.sort_order, range.sort_target) = (self.one_of(&[0, 1]), 0);
+                    (range.min_mod_revision, range.max_create_revision) = (0, 0);
+                }
                 let path = "/etcdserverpb.KV/RangeStream";
                 let call = call::<_, pb::RangeStreamResponse>(path, range);
                 Call { form: Form::Parts, ..call }
@@ -381,7 +387,10 @@ impl Maker<'_> {
                 call::<_, pb::MemberRemoveResponse>("/etcdserverpb.Cluster/MemberRemove", request)
             }
             4 => {
-                let request = pb::MemberUpdateRequest { id, peer_ur_ls: urls };
+                // Addresses that are none are a row of the table.
+                let is_own = id == self.known.member_id;
+                let peer_ur_ls = if is_own { vec![self.known.peer_url.clone()] } else { urls };
+                let request = pb::MemberUpdateRequest { id, peer_ur_ls };
                 call::<_, pb::MemberUpdateResponse>("/etcdserverpb.Cluster/MemberUpdate", request)
             }
             _ => {

@@ -43,11 +43,14 @@ const DEVIATIONS: &[(&str, &str)] = &[
     ("the first compaction at 0", "not sent: etcd then answers HashKV(0) with its sum forever"),
     ("HashKV below 0", "not sent: etcd's sum means nothing; the store says compacted"),
     ("a member is added", "not sent: etcd waits for a member that is not there; the store refuses"),
+    ("a member's address is none", "not sent: etcd writes it down; the store refuses"),
     ("text that is no UTF-8", "not sent: etcd 3.6 takes it, 3.7 and the store do not"),
     (NOT_A_MESSAGE, "each library tells in its own words what is wrong with it"),
+    (NO_PROGRESS, "etcd counts a watcher that has ended as one that has yet to catch up"),
     (OTHER_REASON, "a transaction may be wrong in several ways; 3.6 looks in another order"),
 ];
 const NOT_A_MESSAGE: &str = "bytes that are no message";
+const NO_PROGRESS: &str = "progress where a compaction has ended a watcher";
 const OTHER_REASON: &str = "3.6: a transaction is refused for another of several reasons";
 
 /// Which deviation explains that two answers differ.
@@ -362,8 +365,6 @@ struct Pair<'a> {
     methods: BTreeMap<&'static str, [usize; 2]>,
     excused: BTreeMap<&'static str, usize>,
     differences: Vec<String>,
-    /// The last calls, to be shown with a difference.
-    before: Vec<String>,
 }
 
 fn brief(text: &str) -> String {
@@ -386,10 +387,6 @@ impl Pair<'_> {
                 ),
             }
         }
-        if self.before.len() > 5 {
-            self.before.remove(0);
-        }
-        self.before.push(format!("{} {}", theirs.path, brief(&theirs.shown)));
         wanted
     }
 
@@ -422,12 +419,15 @@ impl Pair<'_> {
         let mut their_watch = Watching::open(&self.theirs, &theirs.first).await;
         let mut our_watch = Watching::open(&self.ours, &ours.first).await;
         self.methods.entry("/etcdserverpb.Watch/Watch").or_default()[0] += 1;
-        for (theirs, ours) in theirs.writes.iter().zip(&ours.writes) {
-            self.both(theirs, ours).await;
-        }
         let progress = watch_request(RequestUnion::ProgressRequest(pb::WatchProgressRequest {}));
-        // First all that is under way is told; progress depends on it.
-        for requests in [&[][..], &theirs.then, &[progress]] {
+        let rounds = [&[][..], &[], &theirs.then, &[progress]];
+        for (round, requests) in rounds.into_iter().enumerate() {
+            // What is there already is told before more comes, and all before progress is.
+            if round == 1 {
+                for (theirs, ours) in theirs.writes.iter().zip(&ours.writes) {
+                    self.both(theirs, ours).await;
+                }
+            }
             for request in requests {
                 let _ = their_watch.sender.send(request.encode_to_vec());
                 let _ = our_watch.sender.send(request.encode_to_vec());
@@ -441,7 +441,12 @@ impl Pair<'_> {
             }
         }
         self.made += theirs.first.len() + theirs.then.len() + 1;
-        let (found, wanted) = (our_watch.told(&self.ours), their_watch.told(&self.theirs));
+        let (mut found, wanted) = (our_watch.told(&self.ours), their_watch.told(&self.theirs));
+        if found != wanted && their_watch.seen.iter().any(|it| it.compact_revision > 0) {
+            our_watch.seen.retain(|it| it.watch_id != -1 || it.created);
+            found = our_watch.told(&self.ours);
+            *self.excused.entry(NO_PROGRESS).or_default() += 1;
+        }
         if found != wanted {
             let ids: BTreeSet<i64> = found.keys().chain(wanted.keys()).copied().collect();
             let other = |id: &i64| found.get(id) != wanted.get(id);
@@ -497,7 +502,6 @@ fn same_as(version: &'static str) {
         methods: BTreeMap::new(),
         excused: BTreeMap::new(),
         differences: Vec::new(),
-        before: Vec::new(),
     };
     let calls = number("ETCDKIT_SAME_CALLS", CALLS);
     runtime.block_on(async {
