@@ -75,6 +75,9 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_asks.rs"]
+mod serve_asks;
 #[path = "interop/serve_clients.rs"]
 mod serve_clients;
 #[cfg(feature = "serve")]
@@ -86,6 +89,9 @@ mod serve_http;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_metrics.rs"]
 mod serve_metrics;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_same.rs"]
+mod serve_same;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_tls.rs"]
 mod serve_tls;

@@ -58,6 +58,8 @@ fn real_etcdctls_speak_mutual_tls_while_certificates_are_changed() {
         ("--trusted-ca-file", &ca),
         ("--client-crl-file", &list),
     ];
+    let stranger = certs.issue("x", &Issue::client("root").stranger());
+    let over = certs.issue("y", &Issue::client("root").expired());
     let flags = [words(&files), vec!["--client-cert-auth"]].concat();
     let server = serve(&real, &sandbox, "m1", &flags);
     let stranger = certs.issue("x", &Issue::client("root").stranger());

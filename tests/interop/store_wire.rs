@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_secs(20);
 
 /// Passes bytes through.
 #[derive(Clone, Copy, Debug, Default)]
-struct Raw;
+pub(crate) struct Raw;
 
 impl Codec for Raw {
     type Encode = Vec<u8>;

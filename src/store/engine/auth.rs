@@ -95,9 +95,6 @@ impl Store {
             return Err(Error::Refused(Refusal::AuthNotEnabled));
         }
         for _ in 0..LOGINS_MAX {
-            if name.is_empty() {
-                return Err(Error::Refused(Refusal::UserEmpty));
-            }
             let check = shared.core.read(|mvcc| PasswordCheck::of(mvcc, name.as_bytes()))??;
             let checked = check.verify(password.as_bytes())?;
             let prefix = Tokens::new_prefix()?;

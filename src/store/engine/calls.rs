@@ -73,6 +73,14 @@ impl Store {
         }
     }
 
+    /// Checks the form of a request: etcd tells what is wrong with it before it asks who calls.
+    ///
+    /// # Errors
+    /// As etcd answers.
+    pub fn check_form(&self, request: &Body<'_>) -> Result<(), Error> {
+        guard::check_form(request, self.shared().options.txn_ops_max)
+    }
+
     /// Reads keys. What was answered before this call is seen, serializable or not.
     ///
     /// # Errors

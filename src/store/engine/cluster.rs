@@ -135,10 +135,11 @@ impl Store {
         let shared = self.shared();
         shared.check_writable()?;
         shared.check(caller, Wish::Admin)?;
-        let peer_urls = parse_urls(peer_urls)?;
         if !shared.members()?.iter().any(|member| member.id == id) {
             return Err(Error::Refused(Refusal::MemberNotFound));
         }
+        // etcd takes addresses that are none, too.
+        let peer_urls = parse_urls(peer_urls)?;
         let member = Member { id, peer_urls, ..Member::default() };
         let context = member.encode();
         let change = ConfChange {

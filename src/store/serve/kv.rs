@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::parts::{Part, Parts, Source};
 use super::status::{of_another_kind, status};
 use super::{Shared, convert};
-use crate::etcd::request::Compaction;
+use crate::etcd::request::{Body, Compaction};
 use crate::store::guard::{Caller, check_range_form};
 use crate::store::open::Compat;
 use crate::store::wire::etcdserverpb as pb;
@@ -26,7 +26,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller_of(&request, |it| Body::Range(convert::range(it)))?;
         let message = request.into_inner();
         let is_small = message.range_end.is_empty()
             || message.count_only
@@ -70,7 +70,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller_of(&request, |it| Body::Put(convert::put(it)))?;
         let message = request.into_inner();
         match self.done(&caller, convert::put(&message)).await? {
             Answer { revision, body: answer::Body::Put(body) } => {
@@ -84,7 +84,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller_of(&request, |it| Body::DeleteRange(convert::delete(it)))?;
         let message = request.into_inner();
         match self.done(&caller, convert::delete(&message)).await? {
             Answer { revision, body: answer::Body::DeleteRange(body) } => {
@@ -98,7 +98,7 @@ impl Kv for Shared {
         &self,
         request: Request<pb::TxnRequest>,
     ) -> Result<Response<pb::TxnResponse>, Status> {
-        let caller = self.caller(&request)?;
+        let caller = self.caller_of(&request, |it| Body::Txn(convert::txn(it)))?;
         let message = request.into_inner();
         match self.done(&caller, convert::txn(&message)).await? {
             Answer { revision, body: answer::Body::Txn(body) } => {

@@ -8,6 +8,7 @@ use tonic::{Code, Request, Status};
 
 use super::Shared;
 use super::tls::Peer;
+use crate::etcd::request::Body;
 use crate::store::engine::{Outcome, Submission};
 use crate::store::guard::Caller;
 use crate::store::pending::Pending;
@@ -65,6 +66,18 @@ impl Shared {
     pub(super) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         find(&self.store, token(request.metadata()), common_name(request))
             .map_err(|error| status(&error))
+    }
+
+    /// Finds out who calls, for a request whose form is told of first if both are wrong.
+    pub(super) fn caller_of<'a, T>(
+        &self,
+        request: &'a Request<T>,
+        body: impl FnOnce(&'a T) -> Body<'a>,
+    ) -> Result<Caller, Status> {
+        self.caller(request).map_err(|refused| {
+            let checked = self.store.check_form(&body(request.get_ref()));
+            checked.err().map_or(refused, |error| status(&error))
+        })
     }
 
     /// Returns the header of an answer; revision 0 stands for the current one.
