@@ -75,17 +75,17 @@ mod running;
 #[cfg(feature = "live")]
 #[path = "interop/saves.rs"]
 mod saves;
+#[path = "interop/serve_clients.rs"]
+mod serve_clients;
 #[cfg(feature = "serve")]
 #[path = "interop/serve_flags.rs"]
 mod serve_flags;
 #[cfg(all(feature = "live", feature = "serve"))]
-#[path = "interop/serve_tls.rs"]
-mod serve_tls;
-#[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_metrics.rs"]
 mod serve_metrics;
-#[path = "interop/serve_clients.rs"]
-mod serve_clients;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "interop/serve_tls.rs"]
+mod serve_tls;
 #[cfg(feature = "live")]
 #[path = "interop/store_same.rs"]
 mod store_same;
