@@ -80,6 +80,9 @@ mod serve_clients;
 #[cfg(feature = "serve")]
 #[path = "interop/serve_flags.rs"]
 mod serve_flags;
+#[cfg(feature = "serve")]
+#[path = "interop/serve_http.rs"]
+mod serve_http;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "interop/serve_metrics.rs"]
 mod serve_metrics;

@@ -55,8 +55,6 @@ pub(crate) struct Member {
     pub(crate) wal_dir: Option<PathBuf>,
     pub(crate) heartbeat: Duration,
     pub(crate) election: Duration,
-    /// Refuse changes of members that would lose quorum.
-    pub(crate) strict_reconfig_check: bool,
     pub(crate) force_new_cluster: bool,
     pub(crate) unsafe_no_fsync: bool,
 }
@@ -83,7 +81,6 @@ pub(crate) struct Listen {
     pub(crate) client_http: Vec<Url>,
     pub(crate) metrics: Vec<Url>,
     pub(crate) reuse_port: bool,
-    pub(crate) reuse_address: bool,
 }
 
 /// Limits of requests and connections.
@@ -92,8 +89,6 @@ pub(crate) struct Limits {
     pub(crate) txn_ops_max: u64,
     pub(crate) request_bytes_max: u64,
     pub(crate) streams_max: u32,
-    /// Shortest time between a client's pings.
-    pub(crate) ping_min: Duration,
     /// Time between the server's pings; 0: none.
     pub(crate) ping_interval: Duration,
     /// How long the answer may take; 0: no limit.
@@ -190,7 +185,6 @@ impl Config {
                 wal_dir: path("wal-dir"),
                 heartbeat: millis("heartbeat-interval"),
                 election: millis("election-timeout"),
-                strict_reconfig_check: settings.is_on("strict-reconfig-check"),
                 force_new_cluster: settings.is_on("force-new-cluster"),
                 unsafe_no_fsync: settings.is_on("unsafe-no-fsync"),
             },
@@ -207,7 +201,6 @@ impl Config {
                 client_http: settings.urls("listen-client-http-urls"),
                 metrics: settings.urls("listen-metrics-urls"),
                 reuse_port: settings.is_on("socket-reuse-port"),
-                reuse_address: settings.is_on("socket-reuse-address"),
             },
             advertise_client: settings.urls("advertise-client-urls"),
             client_tls: tls_of(settings, Side::Client),
@@ -217,7 +210,6 @@ impl Config {
                 request_bytes_max: settings.uint("max-request-bytes"),
                 streams_max: u32::try_from(settings.uint("max-concurrent-streams"))
                     .unwrap_or(u32::MAX),
-                ping_min: time("grpc-keepalive-min-time"),
                 ping_interval: time("grpc-keepalive-interval"),
                 ping_timeout: time("grpc-keepalive-timeout"),
             },
@@ -236,10 +228,10 @@ impl Config {
             auth: Auth {
                 token_ttl: Duration::from_secs(settings.uint("auth-token-ttl")),
                 signed_tokens,
-                bcrypt_cost: match u32::try_from(cost) {
-                    Ok(cost @ 4..=31) => cost,
-                    _ => 10,
-                },
+                bcrypt_cost: u32::try_from(cost)
+                    .ok()
+                    .filter(|cost| (4..=31).contains(cost))
+                    .unwrap_or(10),
             },
             http: Http {
                 has_gateway: settings.is_on("enable-grpc-gateway"),

@@ -110,12 +110,12 @@ pub(super) const GROUPS: &[Group] = &groups! {
     "max-txn-ops", Uint, "128", Acts, "Most operations in a transaction.";
     "max-request-bytes", Uint, "1572864", Acts, "Largest request in bytes.";
     "max-concurrent-streams", Uint32, "4294967295", Acts, "Most streams of one connection.";
-    "grpc-keepalive-min-time", Time, "5s", Acts, "Shortest time between a client's pings.";
+    "grpc-keepalive-min-time", Time, "5s", Idle, "A client may ping as often as it likes.";
     "grpc-keepalive-interval", Time, "2h", Acts, "Time between the server's pings; 0 is none.";
     "grpc-keepalive-timeout", Time, "20s", Acts,
         "How long the answer to a ping may take; 0 is no limit.";
     "socket-reuse-port", Bool, "false", Acts, "Listen with SO_REUSEPORT.";
-    "socket-reuse-address", Bool, "false", Acts, "Listen with SO_REUSEADDR.";
+    "socket-reuse-address", Bool, "false", Idle, "It is always listened with SO_REUSEADDR.";
     "enable-grpc-gateway", Bool, "true", Acts, "Offer JSON over HTTP under /v3.";
     "raft-read-timeout", Time, "5s", Idle, "Of connections to peers: there are none.";
     "raft-write-timeout", Time, "5s", Idle, "Of connections to peers: there are none.";
@@ -157,8 +157,7 @@ pub(super) const GROUPS: &[Group] = &groups! {
     "discovery-proxy", Text, "", Refused(ONE_MEMBER), "v2 discovery (etcd 3.6).";
     "discovery-srv", Text, "", Refused(ONE_MEMBER), "Discovery by DNS.";
     "discovery-srv-name", Text, "", Idle, "Discovery by DNS.";
-    "strict-reconfig-check", Bool, "true", Acts,
-        "Refuse changes of members that would lose quorum.";
+    "strict-reconfig-check", Bool, "true", Idle, "The sole member cannot be removed.";
     "pre-vote", Bool, "true", Idle, "A sole member has nobody to ask.";
     "max-learners", Int, "1", Idle, "No learner is added.";
     "auto-compaction-retention", Text, "0", Acts,

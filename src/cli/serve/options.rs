@@ -97,6 +97,8 @@ impl Config {
             .request_bytes_max(count(limits.request_bytes_max))
             .streams_max(limits.streams_max)
             .gateway(self.http.has_gateway)
+            .reuse_port(self.listen.reuse_port)
+            .warning_unary(self.warning_unary)
             .extensive_metrics(self.http.is_extensive)
             .features(self.gates.features(compat));
         if !limits.ping_interval.is_zero() {

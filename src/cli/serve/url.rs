@@ -201,7 +201,7 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
         None => host.rfind(':').and_then(|at| host.get(at..)).unwrap_or_default(),
     };
     let digits = port.strip_prefix(':').unwrap_or_default();
-    if !port.is_empty() && !(port.starts_with(':') && digits.bytes().all(|b| b.is_ascii_digit())) {
+    if !(port.is_empty() || port.starts_with(':') && digits.bytes().all(|b| b.is_ascii_digit())) {
         return Err(format!("invalid port {} after host", super::value::quoted(port)));
     }
     check_escapes(host)?;

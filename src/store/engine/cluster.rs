@@ -42,7 +42,7 @@ pub struct Status {
     pub storage_version: String,
     /// State of an online downgrade.
     pub downgrade: Downgrade,
-    /// Alarms that stand, as etcd 3.7 prints them.
+    /// Alarms that stand, as etcd prints them.
     pub errors: Vec<String>,
     /// Current revision.
     pub revision: i64,
@@ -94,14 +94,8 @@ impl Store {
             Quota::Off => 0,
             Quota::Bytes(bytes) => bytes,
         };
-        let errors = shared.alarms()?.into_iter().map(|(member, kind)| {
-            let kind = match kind {
-                1 => "NOSPACE".to_owned(),
-                2 => "CORRUPT".to_owned(),
-                other => other.to_string(),
-            };
-            format!("memberID:{member}  alarm:{kind}")
-        });
+        let alarms = shared.alarms()?.into_iter();
+        let errors = alarms.map(|(member, kind)| alarm_text(shared.compat, member, kind));
         Ok(Status {
             version: shared.compat.version().into(),
             db_size_bytes: size_bytes,
@@ -270,6 +264,21 @@ impl Store {
 
 fn parse_urls(urls: &[String]) -> Result<Vec<String>, Error> {
     peer_urls::parse_urls(urls).map_err(|_| Error::InvalidUrls)
+}
+
+/// Prints an alarm as etcd does: 3.6 ends each field with a space; 3.7 puts one or two spaces
+/// between them, which of both depends on the build.
+fn alarm_text(compat: Compat, member: u64, kind: u64) -> String {
+    let kind = match kind {
+        1 => "NOSPACE".to_owned(),
+        2 => "CORRUPT".to_owned(),
+        other => other.to_string(),
+    };
+    let end = if compat == Compat::V3_6 { " " } else { "" };
+    match member {
+        0 => format!("alarm:{kind}{end}"),
+        member => format!("memberID:{member} alarm:{kind}{end}"),
+    }
 }
 
 impl Shared {

@@ -12,7 +12,9 @@ use tokio::time::{Instant, Sleep};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::metrics::Method;
+use super::metrics::{Method, Shape};
+use super::{Options, Shared};
+use crate::store::lines::{Field, Level};
 use super::{Shared, http};
 
 /// Bytes before each message: whether it is compressed, and its length.
@@ -50,8 +52,17 @@ impl Call {
     }
 
     fn ended(&self, code: Code) {
-        if let Some(method) = self.method {
-            self.shared.metrics.calls.handled(method, code, self.began.elapsed());
+        let Some(method) = self.method else { return };
+        let took = self.began.elapsed();
+        self.shared.metrics.calls.handled(method, code, took);
+        let Options { log, warning_unary, .. } = &self.shared.options;
+        if method.shape() == Shape::Unary && (took > *warning_unary || log.writes(Level::Debug)) {
+            let level = if took > *warning_unary { Level::Warn } else { Level::Debug };
+            let name = format!("/{}/{}", method.service(), method.name());
+            // etcd's words, for which logs are searched; what was asked for is nobody's business.
+            let fields: [(&str, &dyn Field); 3] =
+                [("time spent", &took), ("method", &name), ("code", &format!("{code:?}"))];
+            log.line(level, "request stats", &fields);
         }
     }
 

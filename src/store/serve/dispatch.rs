@@ -28,7 +28,7 @@ use crate::store::wire::v3electionpb::election_server::ElectionServer;
 use crate::store::wire::v3lockpb::lock_server::LockServer;
 
 /// What gRPC itself takes on top of the largest request.
-pub(super) const OVERHEAD_BYTES: usize = 512 << 10;
+const OVERHEAD_BYTES: usize = 512 << 10;
 
 /// Answers a request of any kind.
 pub(super) async fn dispatch(
@@ -60,9 +60,11 @@ pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Resp
     let request = request.map(|body| Received::new(body, call.clone()));
     let response = match deadline {
         None => service(shared, &path, request).await,
+        // Who has no time left is not waiting for the answer any more.
+        Some(deadline) if deadline <= Instant::now() => refuse(&late()),
         Some(deadline) => tokio::time::timeout_at(deadline, service(shared, &path, request))
             .await
-            .unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded"))),
+            .unwrap_or_else(|_| refuse(&late())),
     };
     call.answer(response, deadline)
 }
@@ -70,6 +72,10 @@ pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Resp
 /// Bytes of the largest message that is taken.
 pub(super) fn bytes_max(options: &Options) -> usize {
     options.request_bytes_max.saturating_add(OVERHEAD_BYTES)
+}
+
+fn late() -> Status {
+    Status::deadline_exceeded("context deadline exceeded")
 }
 
 /// Returns an answer that is an error.

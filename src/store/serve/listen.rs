@@ -72,7 +72,7 @@ pub(super) fn start(
 ) -> Result<Vec<Address>, StartError> {
     let mut sockets = Vec::new();
     for listener in &shared.options.listeners {
-        let bound = bind(&listener.address);
+        let bound = bind(&listener.address, shared.options.reuse_port);
         sockets.push(
             bound.map_err(|source| StartError::Listen {
                 address: listener.address.clone(),
@@ -91,7 +91,7 @@ pub(super) fn start(
     Ok(addresses)
 }
 
-fn bind(address: &Address) -> io::Result<(Socket, Address)> {
+fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
     match address {
         Address::Tcp(address) => {
             let socket = match address {
@@ -100,6 +100,7 @@ fn bind(address: &Address) -> io::Result<(Socket, Address)> {
             }?;
             // A port that was in use a moment ago can be had again.
             socket.set_reuseaddr(true)?;
+            socket.set_reuseport(reuse_port)?;
             socket.bind(*address)?;
             let listener = socket.listen(BACKLOG)?;
             let address = listener.local_addr()?;

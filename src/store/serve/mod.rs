@@ -115,6 +115,10 @@ pub struct Options {
     pub streams_max: u32,
     /// Most connections at once; more wait in the system's queue.
     pub connections_max: usize,
+    /// Whether others may listen on the same TCP addresses (SO_REUSEPORT).
+    pub reuse_port: bool,
+    /// Time from which on a call is told to the log as slow.
+    pub warning_unary: Duration,
     /// Time after which a quiet client is asked whether it is there.
     pub keepalive_interval: Duration,
     /// Time within which it has to answer.
@@ -139,6 +143,8 @@ setters! { Options:
     request_bytes_max: usize,
     streams_max: u32,
     connections_max: usize,
+    reuse_port: bool,
+    warning_unary: Duration,
     keepalive_interval: Duration,
     keepalive_timeout: Duration,
     gateway: bool,
@@ -156,6 +162,8 @@ impl Default for Options {
             request_bytes_max: 3 << 19,
             streams_max: u32::MAX,
             connections_max: 65_536,
+            reuse_port: false,
+            warning_unary: Duration::from_millis(300),
             keepalive_interval: Duration::from_secs(7200),
             keepalive_timeout: Duration::from_secs(20),
             gateway: true,

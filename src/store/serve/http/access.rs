@@ -32,7 +32,7 @@ pub(super) fn check(
     shared: &Shared,
     peer: &Peer,
     request: &mut Request<Incoming>,
-) -> Result<Allowed, Response<Body>> {
+) -> Result<Allowed, Box<Response<Body>>> {
     if let Some(rest) = request.uri().path().strip_prefix("/v3beta/")
         && let Ok(path) = PathAndQuery::try_from(format!("/v3/{rest}"))
     {
@@ -42,7 +42,8 @@ pub(super) fn check(
     if !peer.is_tls {
         let host = host(request);
         if !is_listed(&options.host_whitelist, &host) {
-            return Err(error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host)));
+            let refusal = error(StatusCode::MISDIRECTED_REQUEST, &unknown_host(&host));
+            return Err(Box::new(refusal));
         }
     } else if options.gateway
         && peer.common_name.as_ref().is_some_and(|name| !name.is_empty())
@@ -51,7 +52,7 @@ pub(super) fn check(
     {
         let line = "CommonName of client sending a request against gateway will be ignored and not \
                     used as expected";
-        return Err(error(StatusCode::BAD_REQUEST, line));
+        return Err(Box::new(error(StatusCode::BAD_REQUEST, line)));
     }
     if is_listed(&options.cors, "*") {
         return Ok(Allowed(Some("*".into())));

@@ -21,8 +21,7 @@ use tonic::{Code, Status};
 
 use super::super::Shared;
 use super::super::call::Source;
-use super::super::dispatch::{self, OVERHEAD_BYTES};
-use super::super::tls::Peer;
+use super::super::dispatch;
 use super::json::{Style, Values, read, text, write};
 use super::set;
 use crate::store::wire::shape::{Message, Method as Called};
@@ -110,7 +109,7 @@ async fn call(
         return Err(Status::unimplemented("Method Not Allowed"));
     }
     let headers = metadata(&parts.headers)?;
-    let message_bytes_max = shared.options.request_bytes_max.saturating_add(OVERHEAD_BYTES);
+    let message_bytes_max = dispatch::bytes_max(&shared.options);
     let requests = if method.takes_many {
         Requests::many(method.input, body, message_bytes_max)
     } else {
@@ -121,8 +120,7 @@ async fn call(
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = ::http::Uri::from_static(method.path);
     *request.headers_mut() = headers;
-    // Who is at the other end has no name here: etcd's gateway is a client of its own.
-    request.extensions_mut().insert(Arc::new(Peer::default()));
+    // Who is at the other end has no name in the call: etcd's gateway is a client of its own.
     let response = dispatch::grpc(shared, request).await;
     if method.gives_many { many(method, response).await } else { one(method, response).await }
 }

@@ -44,7 +44,7 @@ pub(super) async fn answer(
         Role::Client | Role::Http => {
             let allowed = match access::check(shared, peer, &mut request) {
                 Ok(allowed) => allowed,
-                Err(refusal) => return refusal,
+                Err(refusal) => return *refusal,
             };
             let mut response = match *request.method() {
                 Method::OPTIONS => empty(),

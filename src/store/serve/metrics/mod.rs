@@ -22,7 +22,7 @@ use std::time::Duration;
 
 pub(super) use calls::Calls;
 use family::{Families, Kind};
-pub(super) use method::Method;
+pub(super) use method::{Method, Shape};
 
 use crate::etcd::members::MemberId;
 use crate::store::figures::histogram::{Counter, Histogram, SNAP_DB, SYNC, to_f64};

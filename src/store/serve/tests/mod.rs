@@ -37,7 +37,7 @@ fn serve_with(store: StoreOptions, options: Options) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("data"), store.bcrypt_cost(4_u32)).unwrap();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listener = Listener { address: Address::Tcp(address), role: Role::Client };
+    let listener = Listener { address: Address::Tcp(address), role: Role::Client, tls: None };
     let server = Server::start(store.clone(), options.listeners(vec![listener])).unwrap();
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else { unreachable!() };
     Served { store, server, address, _dir: dir }

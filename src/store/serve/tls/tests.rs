@@ -170,7 +170,7 @@ async fn everybody_is_let_in_where_no_certificate_is_asked_for() {
     for (speaks, expected, agreed) in cases {
         for versions in [BOTH, &[&version::TLS12]] {
             let (server, saw) = meet(&tls, client(&certs.ca(), None, versions, speaks)).await;
-            let peer = Peer { common_name: None, protocol: expected };
+            let peer = Peer { is_tls: true, common_name: None, protocol: expected };
             assert_eq!(server.unwrap(), peer, "{speaks:?}");
             assert_eq!(saw.unwrap().protocol.as_deref(), agreed);
         }
