@@ -292,7 +292,7 @@ fn check(version: &str, compat: Compat) {
     let options = store::Options::default().compat(compat);
     let store = Store::open(&sandbox.path("ours"), options).unwrap();
     let address = Address::Tcp("127.0.0.1:0".parse().unwrap());
-    let listeners = vec![Listener { address, role: Role::Client }];
+    let listeners = vec![Listener { address, role: Role::Client, tls: None }];
     let options = Options::default().listeners(listeners).extensive_metrics(true);
     let server = Server::start(store.clone(), options.features(features(&etcd.endpoint))).unwrap();
     let endpoint = format!("http://{}", server.addresses()[0]);

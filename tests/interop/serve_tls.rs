@@ -58,6 +58,8 @@ fn real_etcdctls_speak_mutual_tls_while_certificates_are_changed() {
         ("--trusted-ca-file", &ca),
         ("--client-crl-file", &list),
     ];
+    let stranger = certs.issue("x", &Issue::client("root").stranger());
+    let over = certs.issue("y", &Issue::client("root").expired());
     let flags = [words(&files), vec!["--client-cert-auth"]].concat();
     let server = serve(&real, &sandbox, "m1", &flags);
     let put = |program: &str, ca: &Path, client| ask(&real, program, &server, ca, client);
@@ -65,8 +67,6 @@ fn real_etcdctls_speak_mutual_tls_while_certificates_are_changed() {
         for client in [&root, &rsa] {
             put(program, &certs.ca(), Some(client)).expect(0, &["OK"]);
         }
-        let stranger = certs.issue("x", &Issue::client("root").stranger());
-        let over = certs.issue("y", &Issue::client("root").expired());
         for client in [None, Some(&stranger), Some(&over)] {
             assert_ne!(put(program, &certs.ca(), client).code, 0, "{client:?}");
         }

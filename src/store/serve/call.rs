@@ -13,9 +13,8 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::metrics::{Method, Shape};
-use super::{Options, Shared};
+use super::{Options, Shared, http};
 use crate::store::lines::{Field, Level};
-use super::{Shared, http};
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;

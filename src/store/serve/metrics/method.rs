@@ -41,19 +41,19 @@ macro_rules! methods {
                 }
             }
 
-            pub(super) fn service(self) -> &'static str {
+            pub(in crate::store::serve) fn service(self) -> &'static str {
                 match self {
                     $($(Self::$variant)|* => $service,)*
                 }
             }
 
-            pub(super) fn name(self) -> &'static str {
+            pub(in crate::store::serve) fn name(self) -> &'static str {
                 match self {
                     $($(Self::$variant => $name,)*)*
                 }
             }
 
-            pub(super) fn shape(self) -> Shape {
+            pub(in crate::store::serve) fn shape(self) -> Shape {
                 match self {
                     $($(Self::$variant => Shape::$shape,)*)*
                 }
