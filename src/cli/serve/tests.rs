@@ -346,12 +346,11 @@ fn a_file_wins_over_flags_and_variables() {
     let Asked::Serve(config) = asked else { panic!("not served") };
     assert_eq!((config.member.name.as_str(), config.compat), ("a", Some(Compat::V3_6)));
     assert_eq!(config.member.heartbeat, Duration::from_millis(50));
-    assert_eq!(config.limits.ping_min, Duration::from_millis(1));
     assert_eq!(
         (config.log.outputs.as_slice(), config.log.form),
         (&[Output::Stdout][..], Form::Console)
     );
-    assert!(!config.member.strict_reconfig_check && config.listen.reuse_port);
+    assert!(config.listen.reuse_port);
     assert_eq!(config.storage.snapshot_count, 1000);
     assert_eq!(config.client_tls.allowed_names, ["x"]);
     // A file takes no default back.
