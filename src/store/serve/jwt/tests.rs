@@ -335,6 +335,12 @@ fn a_store_gives_and_takes_them() {
     let user = User { name: "root".into(), auth_revision: revision };
     assert_eq!(root.user, Some(user.clone()));
     assert_eq!(store.caller(Some("x")), Err(Error::InvalidToken));
+    // Who is nobody is not told of a lease either.
+    for keys in [false, true] {
+        let refused = store.lease_time_to_live(&nobody, 1, keys).unwrap_err();
+        assert_eq!(refused, Refusal::UserEmpty.into());
+        assert_eq!(store.lease_time_to_live(&root, 1, keys).unwrap().body.ttl_s, -1);
+    }
     assert_eq!(store.user_list(&root).unwrap(), ["root"]);
     store.close().unwrap();
 
