@@ -69,7 +69,7 @@ fn tokens_are_taken_until_their_time_is_over() {
     assert_eq!(all.len(), 13);
     for (at, jwt) in all.iter().enumerate() {
         // Numbers of some signatures begin with zeros.
-        for turn in 0..if jwt.method.starts_with("ES") { 300 } else { 2 } {
+        for turn in 0..if jwt.method == "ES256" { 300 } else { 2 } {
             let now = NOW_MS + turn;
             let token = jwt.sign(&ann(), now).unwrap();
             assert_eq!(jwt.verify(&token, now), Some(ann()), "{}", jwt.method);
