@@ -3,8 +3,8 @@
 //! They are built from etcd's published module (`tests/interop/build suite`) for one member, and
 //! find our program under the name `etcd` beside the real etcdctl and etcdutl. Two runs share the
 //! tests and the machine. Run them with `cargo test --test interop suite -- --ignored`; with
-//! `ETCDKIT_SUITE=slow` those that the document calls slow run too, and with `ETCDKIT_SUITE=etcd` all
-//! run against the real etcd and are held to the column of it.
+//! `ETCDKIT_SUITE=slow` those that the document calls slow run too, and with `ETCDKIT_SUITE=etcd`
+//! all run against the real etcd and are held to the column of it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
