@@ -4,6 +4,7 @@
 //! listen     sockets, TLS, limits; one task a connection
 //! dispatch   a request to its service; deadlines, counts, texts of gRPC's own errors
 //! metrics    what all of this counts, and how it is shown
+//! jwt        signed tokens
 //! kv watch lease maintenance cluster auth health lock election     one service a file
 //! parts recipe     long answers; what locks and elections have in common
 //! convert    the store's answers to messages, and back
@@ -28,6 +29,7 @@ mod dispatch;
 mod election;
 mod health;
 mod http;
+pub mod jwt;
 mod kv;
 mod lease;
 mod listen;
