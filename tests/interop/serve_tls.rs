@@ -62,8 +62,6 @@ fn real_etcdctls_speak_mutual_tls_while_certificates_are_changed() {
     let over = certs.issue("y", &Issue::client("root").expired());
     let flags = [words(&files), vec!["--client-cert-auth"]].concat();
     let server = serve(&real, &sandbox, "m1", &flags);
-    let stranger = certs.issue("x", &Issue::client("root").stranger());
-    let over = certs.issue("y", &Issue::client("root").expired());
     let put = |program: &str, ca: &Path, client| ask(&real, program, &server, ca, client);
     for program in ETCDCTLS {
         for client in [&root, &rsa] {

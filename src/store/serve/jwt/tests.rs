@@ -172,7 +172,7 @@ fn other_methods_keys_and_texts_are_refused() {
         let mut bytes = good.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         assert_eq!(jwt.verify(&String::from_utf8(bytes).unwrap(), NOW_MS), None, "{at}");
-        assert_eq!(jwt.verify(&good[..at], NOW_MS), None);
+        assert_eq!(jwt.verify(good.get(..at).unwrap(), NOW_MS), None);
     }
     let [head, body, tail] = *good.split('.').collect::<Vec<_>>() else { panic!() };
     for text in [
