@@ -329,7 +329,8 @@ fn ends_of_tests_are_read_and_shared() {
                --- FAIL: TestA (1.50s)\n    --- PASS: TestA/x (0.10s)\n--- SKIP: TestB (0.00s)\n\
                --- PASS: TestD (0.00s)\n    --- PASS: TestD/x (0.00s)\n        \
                --- SKIP: TestD/x/y (0.00s)\n    --- SKIP: TestD/z (0.00s)\n\
-               --- PASS: TestE (0.00s)\n    --- PASS: TestE/x (0.00s)\n    --- SKIP: TestE/y (0.00s)\n";
+               --- PASS: TestE (0.00s)\n    --- PASS: TestE/x (0.00s)\n    \
+               --- SKIP: TestE/y (0.00s)\n";
     let found = verdicts(log);
     let word = |test: &str| found.get(test).map(|verdict| verdict.word.as_str());
     assert_eq!(word("TestA"), Some("fail"));

@@ -60,13 +60,7 @@ fn malformed_messages_are_refused_and_hurt_nobody() {
             Code::ResourceExhausted,
             "grpc: received message larger than max (4294967295 vs. 2097152)",
         ),
-        (
-            "nested too deep",
-            TXN,
-            framed(&nested(60).encode_to_vec()),
-            Code::Internal,
-            unmarshal,
-        ),
+        ("nested too deep", TXN, framed(&nested(60).encode_to_vec()), Code::Internal, unmarshal),
     ];
     run(async {
         for (what, path, body, code, text) in &cases {
@@ -154,7 +148,8 @@ fn a_packed_message_is_not_unpacked_beyond_the_limit() {
 /// Posts to the gateway; returns the code and the body.
 fn post(served: &Served, path: &str, body: &str) -> (u16, String) {
     let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n",
         body.len()
     );
     let answer = say(served.address, (head + body).as_bytes()).unwrap();

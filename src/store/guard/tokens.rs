@@ -1,8 +1,9 @@
 //! Simple tokens: 16 random letters, a dot, and the index of the entry that made them; or, where an
 //! embedder wants that, tokens that are signed.
 //!
-//! Simple ones live in memory only, each for a while after its last use, and end when the user is deleted
-//! or gets another password, and when auth is turned off. There are at most [`TOKENS_MAX`]: for one
+//! Simple ones live in memory only, each for a while after its last use, and end when the user is
+//! deleted or gets another password, and when auth is turned off. There are at most
+//! [`TOKENS_MAX`]: for one
 //! more the one goes that would end first.
 //!
 //! Source: etcd `auth/simple_token.go`, `auth.authStore` (`invalidateUser`, `disable`), 3.6.16,

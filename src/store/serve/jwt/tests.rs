@@ -88,8 +88,8 @@ fn tokens_are_taken_until_their_time_is_over() {
 #[test]
 fn examples_of_the_standards_are_verified() {
     // RFC 7515, A.1 and A.3; RFC 8037, A.4.
-    let claims = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290\
-                  Ijp0cnVlfQ";
+    let claims = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxl\
+                  LmNvbS9pc19yb290Ijp0cnVlfQ";
     let decode = |text: &str| BASE64.decode(text).unwrap();
     let key = decode(
         "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow",
