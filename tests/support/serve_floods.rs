@@ -15,7 +15,11 @@ const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 /// Sends a flood on some connections at once, reading nothing or everything meanwhile; returns
 /// with which code each was ended, once it is, or none where the flood was endured.
-fn flood(served: &Served, reads: bool, parts: &(dyn Fn(usize) -> Vec<u8> + Sync)) -> Vec<Option<u32>> {
+fn flood(
+    served: &Served,
+    reads: bool,
+    parts: &(dyn Fn(usize) -> Vec<u8> + Sync),
+) -> Vec<Option<u32>> {
     thread::scope(|scope| {
         let floods: Vec<_> = (0..2)
             .map(|_| {

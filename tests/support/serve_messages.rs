@@ -60,13 +60,7 @@ fn malformed_messages_are_refused_and_hurt_nobody() {
             Code::ResourceExhausted,
             "grpc: received message larger than max (4294967295 vs. 2097152)",
         ),
-        (
-            "nested too deep",
-            TXN,
-            framed(&nested(60).encode_to_vec()),
-            Code::Internal,
-            unmarshal,
-        ),
+        ("nested too deep", TXN, framed(&nested(60).encode_to_vec()), Code::Internal, unmarshal),
     ];
     run(async {
         for (what, path, body, code, text) in &cases {

@@ -229,7 +229,11 @@ where
     let options = &shared.options;
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // Names of headers as Go writes them: there is who compares them letter by letter.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.patience).title_case_headers(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.patience)
+        .title_case_headers(true);
     builder
         .http2()
         .timer(TokioTimer::new())
