@@ -93,13 +93,14 @@ fn text<M: Message + Default + std::fmt::Debug>(bytes: &[u8]) -> String {
     M::decode(bytes).map_or_else(|error| format!("{error}"), |message| format!("{message:?}"))
 }
 
-/// What is left of a lease depends on when one asks.
+/// What is left of a lease depends on when one asks; etcd tells its keys in any order.
 fn time_to_live(bytes: &[u8]) -> String {
     let mut answer = pb::LeaseTimeToLiveResponse::decode(bytes).expect("an answer");
     let age_s = answer.granted_ttl - answer.ttl;
     if answer.ttl >= 0 && (0..3600).contains(&age_s) {
         answer.ttl = answer.granted_ttl;
     }
+    answer.keys.sort();
     format!("{answer:?}")
 }
 
@@ -179,8 +180,19 @@ impl Maker<'_> {
         }
     }
 
-    /// Reads and changes of keys, leases and alarms.
-    pub(crate) fn keys(&mut self, with_alarms: bool) -> Call {
+    /// Reads and changes of keys, leases and alarms. No lease runs out meanwhile.
+    fn keys(&mut self, with_alarms: bool) -> Call {
+        loop {
+            let call = self.any_keys(with_alarms);
+            let is_grant = call.path.ends_with("/LeaseGrant");
+            let ttl = |message: &Vec<u8>| pb::LeaseGrantRequest::decode(&message[..]).unwrap().ttl;
+            if !is_grant || ttl(&call.messages[0]) >= 3600 {
+                return call;
+            }
+        }
+    }
+
+    fn any_keys(&mut self, with_alarms: bool) -> Call {
         let member = if self.chance(4) { 7 } else { self.known.member_id };
         let mix = Mix {
             revision: self.known.revision,
@@ -236,7 +248,8 @@ impl Maker<'_> {
         pb::PutRequest {
             key: Bytes::from_static(self.one_of(&KEYS[1..])),
             value: Bytes::from_static(self.one_of(&[b"", b"1", b"some value"])),
-            lease: if self.chance(3) { self.lease() } else { 0 },
+            // An id that the server chose would be in the sum of the history.
+            lease: if self.chance(3) { self.one_of(LEASES) } else { 0 },
             prev_kv: self.chance(3),
             ..Default::default()
         }
@@ -581,7 +594,13 @@ impl Maker<'_> {
             // It is disabled in the end, and what it cannot be disabled under comes at other times.
             let is_left_out =
                 |call: &Call| call.path.ends_with("AuthDisable") || call.path.ends_with("Alarm");
-            calls.extend(more.into_iter().filter(|c| !is_left_out(c)).map(|c| Call { who, ..c }));
+            let is_user = matches!(who, Who::User(name) if name != "root");
+            for call in more.into_iter().filter(|call| !is_left_out(call)) {
+                // Of ranges of no keys there is a row of the table.
+                if !is_user || !has_empty_range(&call) {
+                    calls.push(Call { who, ..call });
+                }
+            }
             if self.chance(6) {
                 calls.push(authenticate("root", "one"));
                 calls.push(authenticate("u1", "one"));
@@ -635,6 +654,37 @@ impl Maker<'_> {
             watch_id: self.one_of(ids),
             fragment: self.chance(4),
         }))
+    }
+}
+
+/// Whether a range in a call ends before it begins.
+fn has_empty_range(call: &Call) -> bool {
+    let message = &call.messages[0][..];
+    let is_empty =
+        |key: &Bytes, end: &Bytes| !end.is_empty() && end.as_ref() != b"\0" && end <= key;
+    match call.path {
+        "/etcdserverpb.KV/Range" | "/etcdserverpb.KV/RangeStream" => {
+            pb::RangeRequest::decode(message).is_ok_and(|it| is_empty(&it.key, &it.range_end))
+        }
+        "/etcdserverpb.KV/DeleteRange" => {
+            let range = pb::DeleteRangeRequest::decode(message).expect("a request");
+            is_empty(&range.key, &range.range_end)
+        }
+        "/etcdserverpb.KV/Txn" => {
+            fn in_txn(txn: &pb::TxnRequest, is_empty: &dyn Fn(&Bytes, &Bytes) -> bool) -> bool {
+                use pb::request_op::Request as R;
+                let mut ops = txn.success.iter().chain(&txn.failure);
+                txn.compare.iter().any(|it| is_empty(&it.key, &it.range_end))
+                    || ops.any(|op| match &op.request {
+                        Some(R::RequestRange(it)) => is_empty(&it.key, &it.range_end),
+                        Some(R::RequestDeleteRange(it)) => is_empty(&it.key, &it.range_end),
+                        Some(R::RequestTxn(txn)) => in_txn(txn, is_empty),
+                        _ => false,
+                    })
+            }
+            in_txn(&pb::TxnRequest::decode(message).expect("a request"), &is_empty)
+        }
+        _ => false,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::store::directory::{self, AuthStatus};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, PasswordCheck, PasswordHash, Tokens, User, Wish};
 use crate::store::mvcc::Mvcc;
+use crate::store::open::Compat;
 
 /// Logins that are tried while the rules change under them.
 const LOGINS_MAX: usize = 16;
@@ -131,6 +132,17 @@ impl Store {
     /// The store is closed.
     pub fn auth_status(&self) -> Result<AuthStatus, Error> {
         self.shared().core.read(|mvcc| directory::auth_status(mvcc))?
+    }
+
+    /// Tells a caller whether auth is on; etcd 3.6 tells root alone, once it is.
+    ///
+    /// # Errors
+    /// No permission, or the store is closed.
+    pub fn auth_status_for(&self, caller: &Caller) -> Result<AuthStatus, Error> {
+        if self.shared().compat == Compat::V3_6 {
+            self.shared().check(caller, Wish::Admin)?;
+        }
+        self.auth_status()
     }
 
     /// Turns auth on: user root with role root must be there.

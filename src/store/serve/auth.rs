@@ -90,7 +90,8 @@ impl Auth for Shared {
         &self,
         request: Request<pb::AuthStatusRequest>,
     ) -> Result<Response<pb::AuthStatusResponse>, Status> {
-        let (header, told) = self.read(request, |store, _, _| store.auth_status()).await?;
+        let (header, told) =
+            self.read(request, |store, caller, _| store.auth_status_for(caller)).await?;
         let (enabled, auth_revision) = (told.enabled, told.revision);
         Ok(Response::new(pb::AuthStatusResponse { header, enabled, auth_revision }))
     }
