@@ -101,6 +101,8 @@ fn nobody_is_waited_for_for_ever() {
     assert!(quiet.send(&frame(HEADERS, END_HEADERS, 1, &call)));
     assert!(quiet.send(&frame(DATA, END_STREAM, 1, &framed(&[]))));
     until("an answer", || quiet.read().is_some_and(|frame| frame.kind == HEADERS));
+    // Who does not answer a GOAWAY is waited for when the server stops.
+    drop(quiet);
     server.stop(LONG);
     store.close().unwrap();
 }
