@@ -61,6 +61,8 @@ pub(super) struct Backend {
     full: (usize, usize),
     is_full: AtomicBool,
     unsaved_bytes: AtomicUsize,
+    /// Bytes that are on their way to the file.
+    out_bytes: AtomicUsize,
     /// Something was applied since the last batch was taken.
     is_dirty: AtomicBool,
     /// Bytes that wait for a copy of the file.
@@ -108,6 +110,7 @@ impl Backend {
             full: (options.batch_limit, options.unsaved_bytes_max / 2),
             is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
+            out_bytes: AtomicUsize::new(0),
             is_dirty: AtomicBool::new(false),
             recorded_bytes: AtomicUsize::new(0),
             row_cost_ns: AtomicU64::new(ROW_COST_NS),
@@ -139,7 +142,8 @@ impl Backend {
     /// further apart than etcd's, so that what waits for the next one counts too, as far as it will
     /// not go into free pages.
     pub(super) fn admits(&self, cost: u64) -> bool {
-        let unsaved = u64_of(self.unsaved_bytes.load(Ordering::Acquire));
+        let waiting = self.unsaved_bytes.load(Ordering::Acquire);
+        let unsaved = u64_of(waiting.saturating_add(self.out_bytes.load(Ordering::Acquire)));
         let full = self.in_use_bytes.load(Ordering::Acquire).saturating_add(unsaved);
         self.quota.admits(self.size_bytes.load(Ordering::Acquire).max(full), cost)
     }
@@ -216,6 +220,14 @@ impl Backend {
         self.recorded_bytes.store(0, Ordering::Relaxed);
     }
 
+    /// Takes what was recorded for a copy of the file; `None` where it was too much.
+    pub(super) fn take_recorded(&self) -> Option<Recorded> {
+        let mut writing = self.writing();
+        let recorded = std::mem::take(writing.recorded.as_mut()?);
+        self.recorded_bytes.store(0, Ordering::Relaxed);
+        Some(recorded)
+    }
+
     /// Tells whether so much waits for a copy of the file that it is soon given up.
     pub(super) fn is_copy_late(&self, shared: &Shared) -> bool {
         let waiting = self.recorded_bytes.load(Ordering::Relaxed);
@@ -254,6 +266,8 @@ impl Backend {
         if let Some(now) = spent.checked_div(u64_of(rows))
             && rows >= ROWS_TOLD
         {
+            // Of a row that is written the value is copied, which is nothing to one that goes.
+            let now = now.min(ROW_COST_NS.saturating_mul(2));
             let before = self.row_cost_ns.load(Ordering::Relaxed);
             let mean = before.saturating_mul(3).saturating_add(now) / 4;
             self.row_cost_ns.store(mean, Ordering::Relaxed);
@@ -274,6 +288,7 @@ impl Backend {
     /// Notes what a commit left.
     pub(super) fn note_saved(&self, sizes: Sizes) {
         self.note_sizes(sizes);
+        self.out_bytes.store(0, Ordering::Release);
         drop(self.lock());
         self.room.notify_all();
     }
@@ -311,10 +326,12 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     let (applied, (rows, bytes), mut taken) = shared.core.write(|mvcc| {
         let unsaved = mvcc.unsaved();
         let taken = mvcc.begin_batch();
+        shared.backend.out_bytes.store(unsaved.1, Ordering::Release);
         shared.backend.note_unsaved(mvcc.unsaved());
         (mvcc.applied(), unsaved, taken)
     })?;
     if taken.is_empty() {
+        shared.backend.out_bytes.store(0, Ordering::Release);
         return Ok(db.view());
     }
     while !shared.core.read(|mvcc| mvcc.collect(&mut taken, SLICE))? {}

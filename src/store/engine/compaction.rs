@@ -101,7 +101,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
     hashing::before_compaction(shared);
     let counted = Compacted::begin(shared)?;
     let pace = Pace::new(shared);
-    let mut since_rest = 0_usize;
+    let (mut since_rest, mut rested) = (0_usize, Duration::ZERO);
     let mut wait = WAIT;
     while !is_over() {
         let step = shared.core.write(|mvcc| {
@@ -113,7 +113,9 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         })?;
         if step.dropped > 0 {
             shared.backend.note_dirty();
+            let began = Instant::now();
             pace.charge(shared.backend.cost_of(step.dropped));
+            rested = rested.saturating_add(began.elapsed());
         }
         if step.is_finished {
             backend::commit(shared)?;
@@ -140,7 +142,9 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         since_rest = since_rest.saturating_add(step.dropped);
         if since_rest >= shared.options.compaction_batch_limit {
             since_rest = 0;
-            shared.rest(shared.options.compaction_sleep);
+            // Time in which writers went first is rest enough.
+            shared.rest(shared.options.compaction_sleep.saturating_sub(rested));
+            rested = Duration::ZERO;
         }
     }
     Ok(())

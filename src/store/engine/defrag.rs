@@ -113,6 +113,9 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
         let options = &shared.options;
         let mut visitor = Paced { shared, pace: &pace };
         let db = Db::open_visiting(&options.disk, copy, &options.database, &mut visitor);
+        if let Some(error) = shared.health.refusal() {
+            return Err(error);
+        }
         let db = db.map_err(|error| storage(&error))?;
         catch_up(shared, &db, &pace)?;
         Ok::<Db, Error>(db)
@@ -125,29 +128,43 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
 }
 
 /// Brings what was committed meanwhile to the copy, until little is left. Nothing of that is synced
-/// before the end: a copy that is not whole is no loss.
+/// batch by batch, as a copy that is not whole is no loss, but often enough that no sync of the log
+/// has much to wait for.
 fn catch_up(shared: &Shared, db: &Db, pace: &Pace<'_>) -> Result<(), Error> {
     let mut bytes_before = usize::MAX;
     for _ in 0..ROUNDS_MAX {
-        if let Some(error) = shared.health.refusal() {
-            return Err(error);
-        }
-        let recorded = match &mut shared.backend.writing().recorded {
-            Some(recorded) => std::mem::take(recorded),
-            None => return Err(given_up()),
-        };
+        let recorded = shared.backend.take_recorded().ok_or_else(given_up)?;
         // Where this would go on without an end, writers do not go first any more.
-        pace.hurry(recorded.bytes > bytes_before / 2);
+        let is_endless = recorded.bytes > bytes_before / 2;
         bytes_before = recorded.bytes;
+        let batch_bytes = bytes_before.checked_div(recorded.batches.len()).unwrap_or(0);
+        let mut unsynced = 0_usize;
         for batch in recorded.batches {
+            if let Some(error) = shared.health.refusal() {
+                return Err(error);
+            }
+            pace.hurry(is_endless || shared.backend.is_copy_late(shared));
+            unsynced = unsynced.saturating_add(batch_bytes);
             db.commit_unsynced(batch).map_err(|error| storage(&error))?;
             pace.yield_to_writers();
+            if unsynced >= SLICE_BYTES {
+                unsynced = 0;
+                sync(db, pace)?;
+            }
         }
+        sync(db, pace)?;
         if bytes_before < REST_BYTES {
-            break;
+            return Ok(());
         }
     }
-    db.sync().map_err(|error| storage(&error))
+    Err(given_up())
+}
+
+fn sync(db: &Db, pace: &Pace<'_>) -> Result<(), Error> {
+    let began = Instant::now();
+    db.sync().map_err(|error| storage(&error))?;
+    pace.charge_disk(began.elapsed().min(REST_MAX));
+    Ok(())
 }
 
 /// Brings the rest over and lets the copy take the database's place, while nobody commits. Gives
@@ -182,10 +199,11 @@ fn swap(
     let view = db.view();
     let before = shared.backend.replace(&mut writing, db).map(|before| (before, last));
     let noted = backend::note_view(shared, view);
-    drop(writing);
     if let Err(error) = &settled {
+        // Before anybody saves anything in it.
         shared.fail(error);
     }
+    drop(writing);
     (before, settled.and(noted))
 }
 
@@ -224,9 +242,8 @@ impl Visit for Paced<'_, '_> {
     fn entry(&mut self, _: &At<'_>, _: &[u8], _: &[u8]) {}
 
     fn page(&mut self, _: u64) -> bool {
-        go_on(self.shared, self.pace);
-        // What was not walked would count as free.
-        true
+        // What was not walked would count as free; a store that ends drops the copy.
+        go_on(self.shared, self.pace)
     }
 }
 

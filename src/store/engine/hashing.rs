@@ -27,7 +27,10 @@ pub(super) fn before_compaction(shared: &Shared) {
     if let Ok(Some(plan)) = plan
         && let Ok(Ok(hash)) = aside("hash", || {
             let pace = Pace::new(shared);
-            plan.fetch(&mut || pace.yield_to_writers())
+            plan.fetch(&mut || {
+                pace.yield_to_writers();
+                shared.health.refusal().is_none()
+            })
         })
     {
         let _ = shared.core.write(|mvcc| mvcc.keep_hash(hash));

@@ -100,9 +100,7 @@ impl Store {
         id: i64,
     ) -> Result<Option<Answer<i64>>, Error> {
         let shared = self.shared();
-        if let Some(error) = shared.health.refusal() {
-            return Err(error);
-        }
+        shared.check_writable()?;
         shared.check(caller, Wish::KeepAlive(id))?;
         let revision = self.revision();
         let renewal = shared.lessor().renew(id);

@@ -19,9 +19,11 @@ use super::Shared;
 
 /// Parts of the processors' time of which background work gets one.
 const PARTS: u32 = 32;
-/// A thread gets a fifth of a processor at most, of however many; in the end a third.
+/// A thread gets a fifth of a processor at most, of however many.
 const PRICE_MIN: u32 = 4;
-const PRICE_LAST: u32 = 2;
+/// Doublings of the share after which the work does not give way any more: it must end, also where
+/// there always are writers.
+const DOUBLINGS_MAX: u64 = 5;
 /// How long after a write there still is a writer.
 const QUIET: Duration = Duration::from_millis(10);
 /// How long background work sleeps before it looks whether there still is a writer.
@@ -173,8 +175,11 @@ impl Account {
             return;
         }
         let doublings = self.hindered.as_secs().checked_div(PATIENCE.as_secs()).unwrap_or(0);
+        if doublings >= DOUBLINGS_MAX {
+            return;
+        }
         let price = u32::try_from(doublings).ok().and_then(|by| self.price.checked_shr(by));
-        let price = price.unwrap_or(0).max(PRICE_LAST);
+        let price = price.unwrap_or(0).max(1);
         self.owed = self.owed.saturating_add(spent.saturating_mul(price));
     }
 

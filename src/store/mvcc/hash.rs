@@ -148,11 +148,12 @@ impl HashPlan {
 }
 
 impl CompactionHash {
-    /// Sums; no lock is needed. Calls `pause` after each row, so that whoever sums can rest.
+    /// Sums; no lock is needed. Calls `pause` after each row, so that whoever sums can rest; ends
+    /// without a sum when that tells to stop.
     ///
     /// # Errors
-    /// The backend cannot be read.
-    pub fn fetch(self, pause: &mut dyn FnMut()) -> Result<HashKv, Error> {
+    /// The backend cannot be read; [`Error::Stopped`].
+    pub fn fetch(self, pause: &mut dyn FnMut() -> bool) -> Result<HashKv, Error> {
         let Self { view, previous, revision } = self;
         let below = if previous < 0 {
             Below::All
@@ -160,6 +161,9 @@ impl CompactionHash {
             let newest = NewestRows::new(revision, previous);
             let mut kept = KeptRows { newest, revision, has_tombstone: false };
             walk(&view, &[], &mut Pausing { visitor: &mut kept, pause })?;
+            if !pause() {
+                return Err(Error::Stopped);
+            }
             let newests = kept.newest.finish().map_err(|finding| damaged(&finding))?;
             // What a compaction keeps is not empty either when it is a tombstone only.
             if newests.any_live || kept.has_tombstone {
@@ -170,6 +174,9 @@ impl CompactionHash {
         };
         let mut sum = HashKvSum::new(revision, previous, below);
         walk(&view, &[], &mut Pausing { visitor: &mut sum, pause })?;
+        if !pause() {
+            return Err(Error::Stopped);
+        }
         let (hash, _) = sum.finish().map_err(|finding| damaged(&finding))?;
         Ok(HashKv { hash, hash_revision: revision, compact_revision: previous })
     }
@@ -199,7 +206,7 @@ impl Visit for KeptRows {
 /// Shows rows to a visitor, with a pause after each.
 struct Pausing<'a, V> {
     visitor: &'a mut V,
-    pause: &'a mut dyn FnMut(),
+    pause: &'a mut dyn FnMut() -> bool,
 }
 
 impl<V: Visit> Visit for Pausing<'_, V> {
@@ -212,8 +219,7 @@ impl<V: Visit> Visit for Pausing<'_, V> {
     }
 
     fn page(&mut self, entered: u64) -> bool {
-        (self.pause)();
-        self.visitor.page(entered)
+        (self.pause)() && self.visitor.page(entered)
     }
 }
 

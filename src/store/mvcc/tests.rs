@@ -359,7 +359,12 @@ fn hashes_are_etcds() {
     assert!(!store.state().compact_some(1).is_finished);
     store.save();
     let mut pauses = 0;
-    let sum = sum.fetch(&mut || pauses += 1).unwrap();
+    let sum = sum
+        .fetch(&mut || {
+            pauses += 1;
+            true
+        })
+        .unwrap();
     assert!(pauses > 0);
     store.state().keep_hash(sum);
     assert_eq!(hash(&mut store, 5), (1_336_054_247, 5), "it is not finished");
