@@ -8,16 +8,16 @@
 //!
 //! - `puts`: 64 clients that put 256 bytes each, keys at random out of a million.
 //! - `ranges`: one key, 64 clients.
-//! - `list`: 10,000 keys of 1 KiB at once, four clients, and the memory that the server takes for it.
+//! - `list`: 10,000 keys of 1 KiB at once, four clients, and the memory that the server takes.
 //! - `start`: from the start of the program to its first answer, on a database of about 800 MB
 //!   (300,000 keys of 1 KiB, two revisions each), and memory with it loaded.
 //! - `dip`: the writes of 64 clients while that database is compacted and then rewritten, against
 //!   those before, and the longest time in which no write ended.
 //!
 //! Words after `--` choose among these. `ETCDKIT_BENCH_PAIRS` (5), `ETCDKIT_BENCH_KEYS` (300,000),
-//! `ETCDKIT_BENCH_PUTS` (50,000) and `ETCDKIT_BENCH_SECONDS` (5, of each phase of writes) change the
-//! sizes. The programs are those of `tests/interop/build benchmark`, in `$ETCDKIT_INTEROP_BIN` or
-//! `target/interop/bin`. Takes about four times the database below the target folder, and leaves
+//! `ETCDKIT_BENCH_PUTS` (50,000) and `ETCDKIT_BENCH_SECONDS` (5, of each phase of writes) change
+//! the sizes. The programs are those of `tests/interop/build benchmark`, in `$ETCDKIT_INTEROP_BIN`
+//! or `target/interop/bin`. Takes about four times the database below the target folder, and leaves
 //! nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on may as well stop")]

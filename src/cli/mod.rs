@@ -177,7 +177,7 @@ enum Command {
     Consistency(cluster::ConsistencyArgs),
     /// Serve etcd's API over a data directory, with etcd's own flags: it is an etcd of one member
     #[cfg(feature = "serve")]
-    #[command(disable_help_flag = true, disable_version_flag = true)]
+    #[command(disable_version_flag = true)]
     Serve(serve::Args),
     /// Show the whole story in a temporary directory, with nothing else installed
     #[cfg(all(feature = "live", feature = "serve"))]

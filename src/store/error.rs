@@ -80,6 +80,9 @@ pub enum Error {
     /// A token that is none, or is not valid any more.
     #[error("etcdserver: invalid auth token")]
     InvalidToken,
+    /// A log-in where tokens are signed by others.
+    #[error("auth: token signing attempted with verify-only key")]
+    VerifyOnly,
     /// It took too long; whether it was done is not known.
     #[error("etcdserver: request timed out")]
     Timeout,
@@ -162,6 +165,7 @@ impl Error {
             | Self::UnknownMethod
             | Self::PasswordTooLong
             | Self::NoPasswordUser
+            | Self::VerifyOnly
             | Self::Storage(_) => Code::Unknown,
         }
     }

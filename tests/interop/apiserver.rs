@@ -31,12 +31,12 @@ const SOON: Duration = Duration::from_secs(30);
 /// The address of the node in the manifests, and the one that it has here.
 const NODE: [&str; 2] = ["10.0.0.111", "127.0.0.2"];
 
-const CUSTOM: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-    "metadata": {"name": "parcels.shop.example"}, "spec": {"group": "shop.example", "scope": "Namespaced",
-    "names": {"plural": "parcels", "singular": "parcel", "kind": "Parcel", "listKind": "ParcelList"},
-    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
-    {"type": "object", "properties": {"spec": {"type": "object", "properties":
-    {"weight": {"type": "integer"}}}}}}}]}}"#;
+const CUSTOM: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind":
+    "CustomResourceDefinition", "metadata": {"name": "parcels.shop.example"}, "spec": {"group":
+    "shop.example", "scope": "Namespaced", "names": {"plural": "parcels", "singular": "parcel",
+    "kind": "Parcel", "listKind": "ParcelList"}, "versions": [{"name": "v1", "served": true,
+    "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec":
+    {"type": "object", "properties": {"weight": {"type": "integer"}}}}}}}]}}"#;
 
 /// A program that is killed when it is dropped.
 struct Running(Child);

@@ -167,7 +167,7 @@ fn said(ran: &Ran) -> String {
         let is_bad = matches!(line["level"].as_str(), Some("warn" | "error" | "fatal"));
         is_bad.then_some(error)??.as_str().map(str::to_owned)
     };
-    let logged = text.lines().filter_map(error).last();
+    let logged = text.lines().filter_map(error).next_back();
     logged.or_else(|| text.lines().next().map(str::to_owned)).unwrap_or_default()
 }
 
@@ -274,7 +274,7 @@ fn linked_as_etcd_it_serves_ends_by_its_signal_and_a_real_etcd_goes_on() {
         let [free] = free_ports();
         let free = format!("http://127.0.0.1:{free}");
         let second = bounded(
-            command(&[&elsewhere[..], &[&free]].concat().as_slice()).current_dir(sandbox.path(".")),
+            command([&elsewhere[..], &[&free]].concat().as_slice()).current_dir(sandbox.path(".")),
             LIMIT,
         );
         assert_eq!(second.code, 1, "{second}");

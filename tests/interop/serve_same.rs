@@ -405,7 +405,8 @@ impl Pair<'_> {
         let (version, seed, made) = (self.version, self.seed, self.made);
         let (what, found, wanted) = (brief(what), brief(found), brief(wanted));
         self.differences.push(format!(
-            "etcd {version}, seed {seed}, call {made}: {what}\n  ours:   {found}\n  theirs: {wanted}"
+            "etcd {version}, seed {seed}, call {made}: {what}\n\
+             ours:   {found}\n  theirs: {wanted}"
         ));
         assert!(self.differences.len() < 12, "{}", self.differences.join("\n"));
     }

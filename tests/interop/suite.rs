@@ -3,8 +3,8 @@
 //! They are built from etcd's published module (`tests/interop/build suite`) for one member, and
 //! find our program under the name `etcd` beside the real etcdctl and etcdutl. Two runs share the
 //! tests and the machine. Run them with `cargo test --test interop suite -- --ignored`; with
-//! `ETCDKIT_SUITE=slow` those that the document calls slow run too, and with `ETCDKIT_SUITE=etcd` all
-//! run against the real etcd and are held to the column of it.
+//! `ETCDKIT_SUITE=slow` those that the document calls slow run too, and with `ETCDKIT_SUITE=etcd`
+//! all run against the real etcd and are held to the column of it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -152,18 +152,36 @@ impl Drop for Running {
     }
 }
 
-/// Reads how each test ended, and subtests of one level.
+/// Reads how each test and each part of one ended. A test whose parts were all skipped was skipped,
+/// although Go says that it passed.
 fn verdicts(log: &str) -> BTreeMap<String, Verdict> {
     let mut verdicts = BTreeMap::new();
     for line in log.lines() {
-        let line = line.strip_prefix("    ").unwrap_or(line);
-        let Some((word, rest)) = line.strip_prefix("--- ").and_then(|line| line.split_once(": "))
+        let Some((word, rest)) =
+            line.trim_start().strip_prefix("--- ").and_then(|line| line.split_once(": "))
         else {
             continue;
         };
         let Some((test, time)) = rest.split_once(" (") else { continue };
         let seconds = time.trim_end_matches("s)").parse().unwrap_or(0.0);
         verdicts.insert(test.to_owned(), Verdict { word: word.to_lowercase(), seconds });
+    }
+    let parts_of = |test: &str| {
+        let head = format!("{test}/");
+        let from =
+            verdicts.range(head.clone()..).take_while(move |(part, _)| part.starts_with(&head));
+        from.map(|(part, verdict)| (part.as_str(), verdict.word.as_str())).collect::<Vec<_>>()
+    };
+    let is_skipped = |test: &&String| {
+        let parts = parts_of(test);
+        let mut last = parts.iter().filter(|(part, _)| parts_of(part).is_empty());
+        !parts.is_empty() && last.all(|(_, word)| *word == "skip")
+    };
+    let skipped: Vec<String> = verdicts.keys().filter(is_skipped).cloned().collect();
+    for test in skipped {
+        if let Some(verdict) = verdicts.get_mut(&test) {
+            verdict.word = "skip".to_owned();
+        }
     }
     verdicts
 }
@@ -181,8 +199,8 @@ fn halves(mut rows: Vec<&Row>) -> [Vec<&str>; 2] {
     halves
 }
 
-/// The part of a log in which tests failed, as a reader wants to see it first.
-fn complaints(log: &str, test: &str) -> String {
+/// What a test said, and what it was told by the programs that it started, without the log lines.
+fn said<'a>(log: &'a str, test: &str) -> Vec<&'a str> {
     let is_of = |line: &str, mark: &str| {
         let rest = line.strip_prefix(mark).map(str::trim_start);
         rest.is_some_and(|name| name == test || name.starts_with(&format!("{test}/")))
@@ -192,16 +210,25 @@ fn complaints(log: &str, test: &str) -> String {
     for line in log.lines() {
         if line.starts_with("=== ") {
             wanted = ["=== RUN", "=== NAME", "=== CONT"].iter().any(|mark| is_of(line, mark));
-        } else if wanted
-            && !line.contains("logger.go:")
-            && !line.contains("{\"level\":")
-            && !line.trim().is_empty()
-        {
-            lines.push(line.chars().take(300).collect::<String>());
+        } else if wanted && !line.trim().is_empty() {
+            lines.push(line);
         }
     }
+    lines
+}
+
+/// The end of what a test said, as a reader wants to see it first.
+fn complaints(log: &str, test: &str) -> String {
+    let is_ours = |line: &&str| !line.contains("logger.go:") && !line.contains("{\"level\":");
+    let lines = said(log, test).into_iter().filter(is_ours);
+    let mut lines: Vec<String> = lines.map(|line| line.chars().take(300).collect()).collect();
     let skipped = lines.len().saturating_sub(30);
     lines.split_off(skipped).join("\n")
+}
+
+/// What stands between backticks in a reason: a test that fails for that reason says it.
+fn words(reason: &str) -> Option<&str> {
+    Some(reason.split_once('`')?.1.split_once('`')?.0)
 }
 
 #[test]
@@ -228,8 +255,12 @@ fn etcds_own_tests_end_as_the_document_says() {
     there.push(ROBUSTNESS.to_owned());
     assert_eq!(documented, there, "docs/SUITE.md has a line for each test, in their order");
     for row in &rows {
-        let differs = row.ours != "pass";
-        assert!(!differs || !row.reason.is_empty(), "docs/SUITE.md: no reason at {}", row.test);
+        let has_reason = match row.ours.as_str() {
+            "pass" => true,
+            "fail" if row.run != "never" => words(&row.reason).is_some(),
+            _ => !row.reason.is_empty(),
+        };
+        assert!(has_reason, "docs/SUITE.md: no reason, or not its words, at {}", row.test);
     }
     let is_wanted = |row: &&Row| match row.run.as_str() {
         "always" => true,
@@ -268,9 +299,14 @@ fn etcds_own_tests_end_as_the_document_says() {
         let word = verdict.map_or("no end", |verdict| verdict.word.as_str());
         let seconds = verdict.map_or(0.0, |verdict| verdict.seconds);
         println!("{word:<6} {seconds:>6.1} s  {}", row.test);
+        let complaints = || complaints(log, &row.test);
         if word != expected {
-            let said = complaints(log, &row.test);
-            wrong.push(format!("{}: {word} instead of {expected}\n{said}", row.test));
+            wrong.push(format!("{}: {word} instead of {expected}\n{}", row.test, complaints()));
+        } else if word == "fail" {
+            let reason = words(&row.reason).unwrap_or_default();
+            if !said(log, &row.test).iter().any(|line| line.contains(reason)) {
+                wrong.push(format!("{}: not for {reason:?}\n{}", row.test, complaints()));
+            }
         }
     }
     assert!(wrong.is_empty(), "logs: {}\n{}", env!("CARGO_TARGET_TMPDIR"), wrong.join("\n\n"));
@@ -290,14 +326,22 @@ fn read(path: &Path) -> String {
 #[test]
 fn ends_of_tests_are_read_and_shared() {
     let log = "=== RUN   TestA\n    logger.go:1: x\n    a_test.go:5: Error: bad\n=== RUN   TestB\n\
-               --- FAIL: TestA (1.50s)\n    --- PASS: TestA/x (0.10s)\n--- SKIP: TestB (0.00s)\n";
+               --- FAIL: TestA (1.50s)\n    --- PASS: TestA/x (0.10s)\n--- SKIP: TestB (0.00s)\n\
+               --- PASS: TestD (0.00s)\n    --- PASS: TestD/x (0.00s)\n        \
+               --- SKIP: TestD/x/y (0.00s)\n    --- SKIP: TestD/z (0.00s)\n\
+               --- PASS: TestE (0.00s)\n    --- PASS: TestE/x (0.00s)\n    \
+               --- SKIP: TestE/y (0.00s)\n";
     let found = verdicts(log);
     let word = |test: &str| found.get(test).map(|verdict| verdict.word.as_str());
     assert_eq!(word("TestA"), Some("fail"));
     assert_eq!(word("TestA/x"), Some("pass"));
     assert_eq!(word("TestB"), Some("skip"));
     assert_eq!(word("TestC"), None);
+    assert_eq!((word("TestD"), word("TestE")), (Some("skip"), Some("pass")));
     assert_eq!(complaints(log, "TestA"), "    a_test.go:5: Error: bad");
+    assert_eq!(said(log, "TestA").len(), 2);
+    assert_eq!(words("not so: `a b`, and `c`"), Some("a b"));
+    assert_eq!((words("not so"), words("not `so")), (None, None));
     let row = |test: &str, seconds: f64| Row {
         test: test.into(),
         etcd: String::new(),

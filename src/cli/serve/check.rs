@@ -3,7 +3,9 @@
 //! **Source**: etcd server/embed/config.go (`Validate`, `setupLogging`), server/embed/etcd.go
 //! (`StartEtcd`), server/config/config.go (`VerifyBootstrap`), 3.6.16 and 3.7.3.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::config::{Config, Founding, LogSettings, tls_of};
 use super::flags::{self, Effect};
@@ -13,10 +15,13 @@ use super::value::{Value, quoted, read_time};
 use super::{Note, Refusal, Told};
 use crate::store::auto_compact::Retention;
 use crate::store::lines::{Form, Level, Output, go_duration};
+use crate::store::serve::jwt;
 use crate::store::serve::tls::Side;
 
 /// Longest election timeout, in milliseconds.
 const ELECTION_MS_MAX: u64 = 50_000;
+/// How long a signed token is valid, where nothing is set.
+const TOKEN_TTL: Duration = Duration::from_secs(300);
 /// Largest quota that is not warned of.
 const QUOTA_BYTES_MAX: i64 = 8 << 30;
 
@@ -43,10 +48,10 @@ pub(super) fn settle(
         Box::new(refusal)
     };
     valid(&settings, notes).map_err(|text| logged(Refusal::flags(text)))?;
-    let auto_compaction =
+    let (auto_compaction, signed_tokens) =
         startable(&settings, notes).map_err(|text| logged(Refusal::start(text)))?;
     warn_of_effects(&settings, notes);
-    Ok(Box::new(Config::of(&settings, log, auto_compaction)))
+    Ok(Box::new(Config::of(&settings, log, auto_compaction, signed_tokens)))
 }
 
 /// Takes defaults back that something else that was given takes the ground from.
@@ -293,7 +298,10 @@ fn discovery(settings: &Settings, is_36: bool) -> Result<(), String> {
 }
 
 /// Checks what stops an etcd while it starts.
-fn startable(settings: &Settings, notes: &mut Vec<Note>) -> Result<Retention, String> {
+fn startable(
+    settings: &Settings,
+    notes: &mut Vec<Note>,
+) -> Result<(Retention, Option<jwt::Settings>), String> {
     for flag in flags::all() {
         if let Effect::Refused(why) = flag.effect
             && settings.is_given(flag.name)
@@ -311,16 +319,7 @@ fn startable(settings: &Settings, notes: &mut Vec<Note>) -> Result<Retention, St
     let auto_compaction = Retention::of_flags(&settings.text("auto-compaction-mode"), &retention)
         .map_err(|why| format!("--auto-compaction-retention: {why}"))?;
     tls(settings, notes)?;
-    let (kind, _) = settings.text("auth-token").split_once(',').map_or_else(
-        || (settings.text("auth-token"), String::new()),
-        |(kind, options)| (kind.to_owned(), options.to_owned()),
-    );
-    match kind.as_str() {
-        "simple" => {}
-        "" => notes.push(Note::warn("--auth-token is empty: simple tokens are given")),
-        "jwt" => return Err("--auth-token=jwt is refused: only simple tokens are there".into()),
-        _ => return Err("auth: invalid auth options".into()),
-    }
+    let signed_tokens = tokens(&settings.text("auth-token"), notes)?;
     let cost = settings.uint("bcrypt-cost");
     if !(4..=31).contains(&cost) {
         let note = Note::warn("use default bcrypt cost instead of the invalid given cost");
@@ -332,7 +331,45 @@ fn startable(settings: &Settings, notes: &mut Vec<Note>) -> Result<Retention, St
         let note = note.with("quota-size-bytes", &quota.to_string());
         notes.push(note.with("quota-maximum-size-bytes", &QUOTA_BYTES_MAX.to_string()));
     }
-    Ok(auto_compaction)
+    Ok((auto_compaction, signed_tokens))
+}
+
+/// Reads what tokens there are to be: a kind, and options after commas; `None` are simple ones.
+fn tokens(text: &str, notes: &mut Vec<Note>) -> Result<Option<jwt::Settings>, String> {
+    const INVALID: &str = "auth: invalid auth options";
+    let (kind, rest) = text.split_once(',').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
+    let mut options = BTreeMap::new();
+    for option in rest.iter().flat_map(|rest| rest.split(',')) {
+        let (name, value) = option.split_once('=').ok_or(INVALID)?;
+        if value.contains('=') || options.insert(name, value).is_some() {
+            return Err(INVALID.into());
+        }
+    }
+    match kind {
+        "simple" => return Ok(None),
+        "" => {
+            notes.push(Note::warn("--auth-token is empty: simple tokens are given"));
+            return Ok(None);
+        }
+        "jwt" => {}
+        _ => return Err(INVALID.into()),
+    }
+    let mut take = |name: &str| options.remove(name).filter(|value| !value.is_empty());
+    let ttl = match take("ttl").map(read_time) {
+        None => TOKEN_TTL,
+        Some(nanos) => Duration::from_nanos(nanos.and_then(|n| n.try_into().ok()).ok_or(INVALID)?),
+    };
+    let signed = jwt::Settings {
+        method: take("sign-method").unwrap_or_default().to_owned(),
+        public_key: take("pub-key").map(PathBuf::from),
+        private_key: take("priv-key").map(PathBuf::from),
+        ttl,
+    };
+    if !options.is_empty() {
+        let names: Vec<_> = options.into_keys().collect();
+        notes.push(Note::warn("unknown JWT options").with("keys", &names.join(",")));
+    }
+    Ok(Some(signed))
 }
 
 /// Checks that listeners of TLS have what they need.

@@ -11,6 +11,7 @@ use super::value::duration_of;
 use crate::store::Compat;
 use crate::store::auto_compact::Retention;
 use crate::store::lines::{Form, Level, Output};
+use crate::store::serve::jwt;
 use crate::store::serve::tls::{self, Side};
 
 /// Everything that a server is told.
@@ -117,6 +118,8 @@ pub(crate) struct Storage {
 #[derive(Clone, Debug)]
 pub(crate) struct Auth {
     pub(crate) token_ttl: Duration,
+    /// `None`: tokens are simple ones.
+    pub(crate) signed_tokens: Option<jwt::Settings>,
     /// 4 to 31.
     pub(crate) bcrypt_cost: u32,
 }
@@ -158,7 +161,12 @@ pub(super) fn compat_of(text: &str) -> Option<Compat> {
 
 impl Config {
     /// Puts settings that were checked into their places.
-    pub(super) fn of(settings: &Settings, log: LogSettings, auto_compaction: Retention) -> Self {
+    pub(super) fn of(
+        settings: &Settings,
+        log: LogSettings,
+        auto_compaction: Retention,
+        signed_tokens: Option<jwt::Settings>,
+    ) -> Self {
         let time = |name: &str| duration_of(settings.int(name));
         let millis = |name: &str| Duration::from_millis(settings.uint(name));
         let path = |name: &str| settings.some_text(name).map(PathBuf::from);
@@ -219,6 +227,7 @@ impl Config {
             },
             auth: Auth {
                 token_ttl: Duration::from_secs(settings.uint("auth-token-ttl")),
+                signed_tokens,
                 bcrypt_cost: u32::try_from(cost)
                     .ok()
                     .filter(|cost| (4..=31).contains(cost))

@@ -198,7 +198,8 @@ pub(super) const GROUPS: &[Group] = &groups! {
     "peer-skip-client-san-verification", Bool, "false", Idle,
         "Addresses of peers are not held against their certificates.";
     # "Auth" =>
-    "auth-token", Text, "simple", Acts, "Kind of token: simple. jwt is refused.";
+    "auth-token", Text, "simple", Acts,
+        "Kind of token: simple, or jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m.";
     "auth-token-ttl", Uint, "300", Acts, "Seconds that a token lives after its last use.";
     "bcrypt-cost", Uint, "10", Acts, "Cost of hashing a new password, 4 to 31.";
     # "Profiling and monitoring" =>

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Config;
@@ -9,6 +10,7 @@ use super::config::Listen;
 use super::url::Url;
 use crate::store::guard::Quota;
 use crate::store::lines::Log;
+use crate::store::serve::jwt::Jwt;
 use crate::store::serve::tls::{self, Tls};
 use crate::store::serve::{self, Address, Listener, Role};
 use crate::store::{Compat, Identity, Options};
@@ -23,7 +25,11 @@ impl Config {
     }
 
     /// Returns how the store is opened.
-    pub(super) fn store_options(&self) -> Options {
+    ///
+    /// # Errors
+    ///
+    /// Keys of tokens that are not fit.
+    pub(super) fn store_options(&self) -> Result<Options, String> {
         let texts = |urls: &[Url]| urls.iter().map(Url::to_string).collect::<Vec<_>>();
         let identity = Identity::default()
             .name(self.member.name.clone())
@@ -65,7 +71,11 @@ impl Config {
         if !storage.compaction_sleep.is_zero() {
             options = options.compaction_sleep(storage.compaction_sleep);
         }
-        options
+        if let Some(settings) = &self.auth.signed_tokens {
+            let tokens = Jwt::open(settings).map_err(|why| format!("--auth-token: {why}"))?;
+            options = options.signed_tokens(Some(Arc::new(tokens) as Arc<_>));
+        }
+        Ok(options)
     }
 
     /// Returns how it is served.

@@ -162,9 +162,10 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         check_free(url).map_err(|error| cannot_listen(url, &error))?;
     }
     tell_start(&config, is_founded, log);
+    let options = config.store_options()?;
     let store = match &config.read_only {
-        Some(path) => Store::open_read_only(path, config.store_options()),
-        None => Store::open(&dir, config.store_options()),
+        Some(path) => Store::open_read_only(path, options),
+        None => Store::open(&dir, options),
     };
     let store = store.map_err(|error| error.to_string())?;
     for note in store.notes() {

@@ -10,6 +10,7 @@ use super::{Asked, Refusal, Told, parse};
 use crate::store::Compat;
 use crate::store::auto_compact::Retention;
 use crate::store::lines::{Form, Level, Log, Output};
+use crate::store::serve::jwt;
 
 fn words(line: &[&str]) -> Vec<OsString> {
     line.iter().map(OsString::from).collect()
@@ -274,6 +275,10 @@ fn what_does_not_fit_is_refused_with_etcds_words() {
             "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url",
         ),
         (&["--auth-token=foo"], "auth: invalid auth options"),
+        (&["--auth-token=jwt,sign-method"], "auth: invalid auth options"),
+        (&["--auth-token=simple,a=b=c"], "auth: invalid auth options"),
+        (&["--auth-token=jwt,ttl=5s,ttl=5s"], "auth: invalid auth options"),
+        (&["--auth-token=jwt,ttl=-5s"], "auth: invalid auth options"),
         (
             &["--discovery-fallback=proxy"],
             "v2 proxy is deprecated, and --discovery-fallback can't be configured as \"proxy\"",
@@ -341,12 +346,11 @@ fn a_file_wins_over_flags_and_variables() {
     let Asked::Serve(config) = asked else { panic!("not served") };
     assert_eq!((config.member.name.as_str(), config.compat), ("a", Some(Compat::V3_6)));
     assert_eq!(config.member.heartbeat, Duration::from_millis(50));
-    assert_eq!(config.limits.ping_min, Duration::from_millis(1));
     assert_eq!(
         (config.log.outputs.as_slice(), config.log.form),
         (&[Output::Stdout][..], Form::Console)
     );
-    assert!(!config.member.strict_reconfig_check && config.listen.reuse_port);
+    assert!(config.listen.reuse_port);
     assert_eq!(config.storage.snapshot_count, 1000);
     assert_eq!(config.client_tls.allowed_names, ["x"]);
     // A file takes no default back.
@@ -514,4 +518,30 @@ fn the_document_says_what_comes_of_every_flag() {
         let row = row.unwrap_or_else(|| panic!("no row of --{} in {heading}", flag.name));
         assert!(row.replace("\\|", "|").contains(&why), "{row}: {why}");
     }
+}
+
+#[test]
+fn signed_tokens_have_options() {
+    assert_eq!(config(&["--auth-token=simple,ttl=5s"]).auth.signed_tokens, None);
+    let signed =
+        config(&["--auth-token", "jwt,pub-key=a.pem,priv-key=/b/c.pem,sign-method=RS256,ttl=5s"]);
+    assert_eq!(
+        signed.auth.signed_tokens,
+        Some(jwt::Settings {
+            method: "RS256".into(),
+            public_key: Some("a.pem".into()),
+            private_key: Some("/b/c.pem".into()),
+            ttl: Duration::from_secs(5),
+        })
+    );
+    let refused = |options: &str| {
+        let config = config(&[&format!("--auth-token=jwt{options}")]);
+        config.store_options().unwrap_err()
+    };
+    assert_eq!(config(&["--auth-token=jwt"]).auth.signed_tokens.unwrap().ttl.as_secs(), 300);
+    assert!(refused("").starts_with("--auth-token: auth: invalid auth options: sign-method=\"\""));
+    let why = refused(",sign-method=RS256,pub-key=/nowhere/a.pem");
+    assert_eq!(why, "--auth-token: /nowhere/a.pem: No such file or directory (os error 2)");
+    let missing = "--auth-token: auth: missing key data: priv-key or pub-key is wanted";
+    assert_eq!(refused(",sign-method=EdDSA,ttl=1h"), missing);
 }

@@ -56,6 +56,7 @@ pub(super) struct Backend {
     db: Mutex<Option<Db>>,
     quota: Quota,
     size_bytes: AtomicU64,
+    in_use_bytes: AtomicU64,
     /// Rows and bytes with which a batch is full.
     full: (usize, usize),
     is_full: AtomicBool,
@@ -96,13 +97,14 @@ pub(super) struct Recorded {
 
 impl Backend {
     pub(super) fn new(db: Db, options: &Options, saved: (u64, u64)) -> Self {
-        let size_bytes = AtomicU64::new(db.sizes().size_bytes);
+        let Sizes { size_bytes, in_use_bytes } = db.sizes();
         let writing = Writing { db: Some(db.clone()), recorded: None, saved };
         Self {
             writing: Mutex::new(writing),
             db: Mutex::new(Some(db)),
             quota: options.quota,
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
+            in_use_bytes: AtomicU64::new(in_use_bytes),
             full: (options.batch_limit, options.unsaved_bytes_max / 2),
             is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
@@ -133,9 +135,13 @@ impl Backend {
         self.quota
     }
 
-    /// Tells whether there is room, by the size at the last commit, as etcd does.
+    /// Tells whether there is room, by the size at the last commit, as etcd does. Commits may be
+    /// further apart than etcd's, so that what waits for the next one counts too, as far as it will
+    /// not go into free pages.
     pub(super) fn admits(&self, cost: u64) -> bool {
-        self.quota.admits(self.size_bytes.load(Ordering::Acquire), cost)
+        let unsaved = u64_of(self.unsaved_bytes.load(Ordering::Acquire));
+        let full = self.in_use_bytes.load(Ordering::Acquire).saturating_add(unsaved);
+        self.quota.admits(self.size_bytes.load(Ordering::Acquire).max(full), cost)
     }
 
     pub(super) fn sizes(&self) -> Result<Sizes, Error> {
@@ -198,7 +204,7 @@ impl Backend {
     /// where it has no name any more.
     #[must_use]
     pub(super) fn replace(&self, writing: &mut Writing, db: Db) -> Option<Db> {
-        self.size_bytes.store(db.sizes().size_bytes, Ordering::Release);
+        self.note_sizes(db.sizes());
         let before = self.db.lock().unwrap_or_else(PoisonError::into_inner).replace(db.clone());
         writing.db = Some(db);
         before
@@ -260,9 +266,14 @@ impl Backend {
         Duration::from_nanos(each.saturating_mul(u64_of(rows)))
     }
 
+    fn note_sizes(&self, sizes: Sizes) {
+        self.size_bytes.store(sizes.size_bytes, Ordering::Release);
+        self.in_use_bytes.store(sizes.in_use_bytes, Ordering::Release);
+    }
+
     /// Notes what a commit left.
     pub(super) fn note_saved(&self, sizes: Sizes) {
-        self.size_bytes.store(sizes.size_bytes, Ordering::Release);
+        self.note_sizes(sizes);
         drop(self.lock());
         self.room.notify_all();
     }

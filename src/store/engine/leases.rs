@@ -132,6 +132,8 @@ impl Store {
                 .look(caller, Wish::LeaseKeys(id), |mvcc| mvcc.lease_keys(id))?
                 .map_err(|error| Error::Storage(error.to_string()))?;
             held.sort_unstable();
+        } else {
+            shared.check(caller, Wish::AnyUser)?;
         }
         shared.core.check_open()?;
         let revision = self.revision();

@@ -8,7 +8,7 @@ use crate::bolt::disk::Disk;
 use crate::etcd::apply::{Rules, TTL_MAX_S};
 use crate::store::auto_compact::Retention;
 use crate::store::clock::{Clock, SystemClock};
-use crate::store::guard::Quota;
+use crate::store::guard::{Quota, SignedTokens};
 use crate::store::open::{Compat, Identity, OpenOptions};
 use crate::store::setters::setters;
 use crate::store::watch::Limits;
@@ -65,6 +65,8 @@ pub struct Options {
     pub warning_apply_duration: Duration,
     /// How long a token lives after its last use.
     pub auth_token_ttl: Duration,
+    /// How tokens are signed; `None`: they are simple ones.
+    pub signed_tokens: Option<Arc<dyn SignedTokens>>,
     /// Cost of hashing a new password.
     pub bcrypt_cost: u32,
     /// Interval at which quiet watchers that asked for it are told the revision; 0 means the
@@ -114,6 +116,7 @@ setters! { Options:
     hash_at_compaction: bool,
     warning_apply_duration: Duration,
     auth_token_ttl: Duration,
+    signed_tokens: Option<Arc<dyn SignedTokens>>,
     bcrypt_cost: u32,
     watch_progress_interval: Duration,
     watch_limits: Limits,
@@ -150,6 +153,7 @@ impl Default for Options {
             hash_at_compaction: true,
             warning_apply_duration: Duration::from_millis(100),
             auth_token_ttl: Duration::from_secs(300),
+            signed_tokens: None,
             bcrypt_cost: crate::etcd::apply::DEFAULT_BCRYPT_COST,
             watch_progress_interval: Duration::from_secs(600),
             watch_limits: Limits { response_bytes: 3 << 19, waiting_max: 16_384 },

@@ -8,7 +8,7 @@
 //! | transaction | who may read every compared range and do both lists |
 //! | end or renew a lease | who may write its keys |
 //! | see a lease's keys, list leases | who may read their keys |
-//! | grant a lease, ask for alarms or status, list members | any user |
+//! | grant a lease, ask for its time, for alarms or status, list members | any user |
 //! | read a user, a role | the user itself, who has the role, and root |
 //! | log in, ask whether auth is on | anybody |
 //! | all else | the role root |

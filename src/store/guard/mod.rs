@@ -28,9 +28,9 @@ pub use password::{PasswordCheck, PasswordHash};
 pub use quota::Quota;
 #[doc(hidden)]
 pub use quota::cost;
-pub use tokens::TOKENS_MAX;
 #[doc(hidden)]
 pub use tokens::Tokens;
+pub use tokens::{SignedTokens, TOKENS_MAX};
 
 #[cfg(test)]
 mod tests;

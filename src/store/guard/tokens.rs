@@ -1,7 +1,9 @@
-//! Simple tokens: 16 random letters, a dot, and the index of the entry that made them.
+//! Simple tokens: 16 random letters, a dot, and the index of the entry that made them; or, where an
+//! embedder wants that, tokens that are signed.
 //!
-//! They live in memory only, each for a while after its last use, and end when the user is deleted
-//! or gets another password, and when auth is turned off. There are at most [`TOKENS_MAX`]: for one
+//! Simple ones live in memory only, each for a while after its last use, and end when the user is
+//! deleted or gets another password, and when auth is turned off. There are at most
+//! [`TOKENS_MAX`]: for one
 //! more the one goes that would end first.
 //!
 //! Source: etcd `auth/simple_token.go`, `auth.authStore` (`invalidateUser`, `disable`), 3.6.16,
@@ -14,6 +16,7 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::User;
 use crate::etcd::request::Body;
 use crate::store::clock::Clock;
 use crate::store::error::Error;
@@ -25,6 +28,18 @@ const DEFAULT_TTL: Duration = Duration::from_secs(300);
 /// Letters of a token.
 const PREFIX_LEN: usize = 16;
 const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// Tokens that say themselves whose they are, in the place of simple ones; nothing is kept of them.
+pub trait SignedTokens: fmt::Debug + Send + Sync {
+    /// Makes a token of a user who has logged in, at a wall time in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`Error::VerifyOnly`] where others make them; or it cannot be signed.
+    fn sign(&self, user: &User, unix_ms: u64) -> Result<String, Error>;
+
+    /// Finds whose a token is, if it is valid at a wall time in milliseconds since 1970.
+    fn verify(&self, token: &str, unix_ms: u64) -> Option<User>;
+}
 
 /// The tokens that are valid.
 pub struct Tokens {

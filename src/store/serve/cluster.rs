@@ -2,12 +2,16 @@
 //!
 //! Source: etcd `v3rpc/member.go`, 3.6.16, 3.7.3.
 
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::Shared;
 use crate::etcd::members::{Member, MemberId};
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::etcdserverpb::cluster_server::Cluster;
+
+/// Why nobody joins.
+const ONE_MEMBER: &str = "this store is one member: a second voter would take away its quorum; to \
+                          grow, stop it, start etcd on the data directory, and add members there";
 
 #[tonic::async_trait]
 impl Cluster for Shared {
@@ -27,7 +31,12 @@ impl Cluster for Shared {
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         let caller = self.caller(&request)?;
         let urls = request.into_inner().peer_ur_ls;
-        self.aside(move |store| store.member_add(&caller, &urls)).await?;
+        let added = self.aside(move |store| store.member_add(&caller, &urls)).await;
+        added.inspect_err(|refusal| {
+            if refusal.code() == Code::Unavailable {
+                self.options.log.warn("refused to add a member", &[("reason", &ONE_MEMBER)]);
+            }
+        })?;
         let header = Some(self.header_without_revision());
         Ok(Response::new(pb::MemberAddResponse { header, ..Default::default() }))
     }

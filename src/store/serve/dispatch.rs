@@ -144,7 +144,7 @@ fn reword(headers: &mut HeaderMap, service: &str, method: &str, bytes_max: usize
         Code::Unimplemented if status.message().is_empty() => {
             Status::unimplemented(format!("unknown method {method} for service {service}"))
         }
-        Code::OutOfRange => reworded(status, bytes_max),
+        Code::OutOfRange | Code::ResourceExhausted => reworded(status, bytes_max),
         _ => return,
     };
     // The texts are plain ASCII.
@@ -157,6 +157,13 @@ pub(super) fn reworded(status: Status, bytes_max: usize) -> Status {
         (Code::OutOfRange, Some(bytes)) => Status::resource_exhausted(format!(
             "grpc: received message larger than max ({bytes} vs. {bytes_max})"
         )),
+        (Code::ResourceExhausted, _)
+            if status.message().starts_with("Error decompressing: size limit") =>
+        {
+            Status::resource_exhausted(format!(
+                "grpc: received message after decompression larger than max {bytes_max}"
+            ))
+        }
         _ => status,
     }
 }

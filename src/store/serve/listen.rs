@@ -2,13 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch as signal};
 
@@ -18,10 +21,8 @@ use super::{Address, Listener, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
 const BACKLOG: u32 = 4096;
-/// Time in which a new connection has to say something.
-const FIRST_BYTE: Duration = Duration::from_secs(60);
-/// Time in which the head of an HTTP/1 request has to come.
-const HEAD: Duration = Duration::from_secs(30);
+/// Bytes with which every client of HTTP/2 begins: its preface and the head of a frame.
+const GREETING_BYTES: usize = 24 + 9;
 /// Rest after the system had no room for a connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// Largest head of a request over HTTP/2.
@@ -150,7 +151,7 @@ async fn accept(
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
-                ready = stream.ready() => ready,
+                ready = stream.ready(shared.options.patience) => ready,
                 () = shared.closed() => return,
             };
             if !ready {
@@ -182,7 +183,7 @@ impl Stream {
 
     /// Prepares a new connection, and waits until its peer says something; a peer that says nothing
     /// is not waited for for ever.
-    async fn ready(&self) -> bool {
+    async fn ready(&self, limit: Duration) -> bool {
         let said = async {
             match self {
                 Self::Tcp(stream) => {
@@ -196,7 +197,7 @@ impl Stream {
                 Self::Unix(stream) => stream.readable().await,
             }
         };
-        matches!(tokio::time::timeout(FIRST_BYTE, said).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(limit, said).await, Ok(Ok(())))
     }
 }
 
@@ -228,7 +229,11 @@ where
     let options = &shared.options;
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // Names of headers as Go writes them: there is who compares them letter by letter.
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).title_case_headers(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.patience)
+        .title_case_headers(true);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -238,17 +243,98 @@ where
         .keep_alive_timeout(options.keepalive_timeout);
     let peer = Arc::new(peer);
     let closed = shared.closed();
+    let greeting = Arc::new(Greeting::default());
+    let greeted = Greeted { io, greeting: Arc::clone(&greeting) };
+    let patience = tokio::time::sleep(options.patience);
+    let asked = Arc::clone(&greeting);
     let service = service_fn(move |request| {
+        asked.has_asked.store(true, Ordering::Relaxed);
         dispatch::dispatch(Arc::clone(&shared), role, Arc::clone(&peer), request)
     });
-    let serving = builder.serve_connection(TokioIo::new(io), service);
+    let serving = builder.serve_connection(TokioIo::new(greeted), service);
     tokio::pin!(serving);
+    // Until a client has said what it speaks nothing else looks at the time.
+    let given_up = async move {
+        patience.await;
+        if greeting.is_complete() {
+            std::future::pending::<()>().await;
+        }
+    };
     // What goes wrong on a connection its client knows, or is not there to know.
     tokio::select! {
         _ = serving.as_mut() => {}
+        () = given_up => {}
         () = closed => {
             serving.as_mut().graceful_shutdown();
             let _ = serving.await;
         }
+    }
+}
+
+/// How far a client has come with its first words.
+#[derive(Debug, Default)]
+struct Greeting {
+    bytes: AtomicUsize,
+    has_asked: AtomicBool,
+}
+
+impl Greeting {
+    fn is_complete(&self) -> bool {
+        self.has_asked.load(Ordering::Relaxed)
+            || self.bytes.load(Ordering::Relaxed) >= GREETING_BYTES
+    }
+}
+
+/// Counts what comes first.
+struct Greeted<IO> {
+    io: IO,
+    greeting: Arc<Greeting>,
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Greeted<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.io).poll_read(context, buffer);
+        let bytes = &self.greeting.bytes;
+        let seen = bytes.load(Ordering::Relaxed);
+        if seen < GREETING_BYTES {
+            let more = buffer.filled().len().saturating_sub(before);
+            bytes.store(seen.saturating_add(more), Ordering::Relaxed);
+        }
+        polled
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Greeted<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }

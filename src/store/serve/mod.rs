@@ -4,6 +4,7 @@
 //! listen     sockets, TLS, limits; one task a connection
 //! dispatch   a request to its service; deadlines, counts, texts of gRPC's own errors
 //! metrics    what all of this counts, and how it is shown
+//! jwt        signed tokens
 //! kv watch lease maintenance cluster auth health lock election     one service a file
 //! parts recipe     long answers; what locks and elections have in common
 //! convert    the store's answers to messages, and back
@@ -28,6 +29,7 @@ mod dispatch;
 mod election;
 mod health;
 mod http;
+pub mod jwt;
 mod kv;
 mod lease;
 mod listen;
@@ -121,6 +123,8 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// Time within which it has to answer.
     pub keepalive_timeout: Duration,
+    /// Time in which a client has to say what it speaks, and an HTTP/1 client what it asks.
+    pub patience: Duration,
     /// Whether the JSON gateway is served.
     pub gateway: bool,
     /// Origins whose pages may ask by HTTP; none or `*` stands for all.
@@ -145,6 +149,7 @@ setters! { Options:
     warning_unary: Duration,
     keepalive_interval: Duration,
     keepalive_timeout: Duration,
+    patience: Duration,
     gateway: bool,
     cors: Vec<String>,
     host_whitelist: Vec<String>,
@@ -164,6 +169,7 @@ impl Default for Options {
             warning_unary: Duration::from_millis(300),
             keepalive_interval: Duration::from_secs(7200),
             keepalive_timeout: Duration::from_secs(20),
+            patience: Duration::from_secs(45),
             gateway: true,
             cors: vec!["*".into()],
             host_whitelist: vec!["*".into()],

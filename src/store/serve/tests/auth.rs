@@ -158,7 +158,7 @@ fn passwords_are_in_no_error() {
     run(async {
         let mut client = served.client().await;
         let long = "secret".repeat(20);
-        let (_, text) = refused(client.user_add("a", &long[..], None).await);
+        let (_, text) = refused(client.user_add("a", long.as_str(), None).await);
         assert_eq!(text, "bcrypt: password length exceeds 72 bytes");
         set_up(&mut client).await;
         let (_, text) = refused(served.client_of("u", "secret-of-me").await.map(drop));

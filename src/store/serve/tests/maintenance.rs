@@ -92,7 +92,7 @@ fn a_full_quota_is_an_alarm_until_it_is_cleared() {
         let told: Vec<_> = alarms.alarms().iter().map(|a| (a.member_id(), a.alarm())).collect();
         assert_eq!(told, [(id, AlarmType::Nospace)]);
         let errors = client.status().await.unwrap().errors().to_vec();
-        assert_eq!(errors, [format!("memberID:{id}  alarm:NOSPACE")]);
+        assert_eq!(errors, [format!("memberID:{id} alarm:NOSPACE")]);
         assert_eq!(refused(client.put("a", "1", None).await).0, Code::ResourceExhausted);
         let lease = refused(client.lease_grant(10, None).await);
         assert_eq!(lease, (Code::ResourceExhausted, text.into()));

@@ -1,3 +1,4 @@
+use prost::Message as _;
 use prost::bytes::{Bytes, BytesMut};
 use tonic::client::Grpc;
 use tonic::codegen::tokio_stream;
@@ -7,6 +8,7 @@ use tonic_prost::ProstCodec;
 use super::*;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::grpc_health_v1 as health;
+use crate::store::wire::v3lockpb::LockRequest;
 
 async fn ask<Q, R>(served: &Served, path: &'static str, request: Request<Q>) -> Result<R, Status>
 where
@@ -80,17 +82,28 @@ fn a_call_ends_with_the_time_that_its_client_gives_it() {
     run(async {
         let mut client = served.client().await;
         client.lock("l", None).await.unwrap();
-        let lock =
-            crate::store::wire::v3lockpb::LockRequest { name: Bytes::from_static(b"l"), lease: 0 };
-        let mut request = Request::new(lock);
-        // Told to the server only: the client itself waits.
-        request.metadata_mut().insert("grpc-timeout", "200m".parse().unwrap());
+        // A client that gives up by itself would not hear the server do so: this one waits.
+        let stream = tokio::net::TcpStream::connect(served.address).await.unwrap();
+        let io = hyper_util::rt::TokioIo::new(stream);
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        tokio::spawn(connection);
+        let mut message = BytesMut::from(&[0_u8; 5][..]);
+        LockRequest { name: Bytes::from_static(b"l"), lease: 0 }.encode(&mut message).unwrap();
+        message[4] = u8::try_from(message.len() - 5).unwrap();
+        let request =
+            ::http::Request::post(format!("http://{}/v3lockpb.Lock/Lock", served.address))
+                .header("content-type", "application/grpc")
+                .header("te", "trailers")
+                .header("grpc-timeout", "200m")
+                .body(http_body_util::Full::new(message.freeze()))
+                .unwrap();
         let begun = Instant::now();
-        let path = "/v3lockpb.Lock/Lock";
-        let answer: Result<crate::store::wire::v3lockpb::LockResponse, _> =
-            ask(&served, path, request).await;
+        let answer = sender.send_request(request).await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
         let text = "context deadline exceeded";
-        assert_eq!(told(&answer.unwrap_err()), (Code::DeadlineExceeded, text.into()));
+        assert_eq!(told(&status), (Code::DeadlineExceeded, text.into()));
         assert!(begun.elapsed() >= Duration::from_millis(200));
         let options = etcd_client::GetOptions::new().with_prefix();
         until("the end of its key", async || {

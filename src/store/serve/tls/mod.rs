@@ -3,8 +3,8 @@
 //! 1. Everything is checked before the first connection: what cannot be served is refused with the
 //!    file and the reason.
 //! 2. Certificate, key, authorities and revocation list are looked at before each handshake and
-//!    read again when they changed. A pair that is half written or unfit leaves the one before in use,
-//!    and is told once.
+//!    read again when they changed. A pair that is half written or unfit leaves the one before in
+//!    use, and is told once.
 //! 3. What was asked for is looked at or refused, never dropped: a connection that is let in showed
 //!    what the flags want, and is not a resumed one that showed it before.
 //! 4. A handshake ends within its time, whatever the other side does or does not send.
