@@ -432,15 +432,15 @@ impl Pair<'_> {
         let mut our_watch = Watching::open(&self.ours, &ours.first).await;
         self.methods.entry("/etcdserverpb.Watch/Watch").or_default()[0] += 1;
         let progress = watch_request(RequestUnion::ProgressRequest(pb::WatchProgressRequest {}));
-        let rounds = [&[][..], &[], &theirs.then, &[progress]];
-        for (round, requests) in rounds.into_iter().enumerate() {
-            // What is there already is told before more comes, and all before progress is.
+        let requests = theirs.then.iter().chain([&progress]).map(Some);
+        // What is there already is told before more is asked, and all before progress is.
+        for (round, request) in [None, None].into_iter().chain(requests).enumerate() {
             if round == 1 {
                 for (theirs, ours) in theirs.writes.iter().zip(&ours.writes) {
                     self.both(theirs, ours).await;
                 }
             }
-            for request in requests {
+            if let Some(request) = request {
                 let _ = their_watch.sender.send(request.encode_to_vec());
                 let _ = our_watch.sender.send(request.encode_to_vec());
             }
