@@ -114,6 +114,22 @@ fn a_call_ends_with_the_time_that_its_client_gives_it() {
 }
 
 #[test]
+fn a_call_that_is_given_up_before_its_answer_ends_in_the_figures() {
+    let served = serve();
+    run(async {
+        let mut holder = served.client().await;
+        holder.lock("l", None).await.unwrap();
+        let mut client = served.client().await;
+        let waited = tokio::time::timeout(Duration::from_millis(200), client.lock("l", None));
+        assert!(waited.await.is_err(), "two hold the lock");
+        let labels = "grpc_code=\"Canceled\",grpc_method=\"Lock\",\
+                      grpc_service=\"v3lockpb.Lock\",grpc_type=\"unary\"";
+        let line = format!("grpc_server_handled_total{{{labels}}} 1");
+        until("its end", async || served.server.metrics().lines().any(|it| it == line)).await;
+    });
+}
+
+#[test]
 fn the_version_of_a_client_is_text() {
     let served = serve();
     run(async {
