@@ -545,3 +545,20 @@ fn signed_tokens_have_options() {
     let missing = "--auth-token: auth: missing key data: priv-key or pub-key is wanted";
     assert_eq!(refused(",sign-method=EdDSA,ttl=1h"), missing);
 }
+
+#[test]
+fn a_time_of_0_gives_both_times_of_pings_their_defaults() {
+    let times = |interval: &str, timeout: &str| {
+        let (interval, timeout) = (
+            format!("--grpc-keepalive-interval={interval}"),
+            format!("--grpc-keepalive-timeout={timeout}"),
+        );
+        let config = config(&[&interval, &timeout]);
+        let options = config.server_options(Compat::V3_7, &Log::silent()).unwrap();
+        (options.keepalive_interval.as_secs(), options.keepalive_timeout.as_secs())
+    };
+    assert_eq!(times("10s", "5s"), (10, 5));
+    assert_eq!(times("0", "5s"), (7200, 20));
+    assert_eq!(times("10s", "0s"), (7200, 20));
+    assert_eq!(times("-1s", "5s"), (7200, 20));
+}
