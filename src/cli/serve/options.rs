@@ -100,7 +100,8 @@ impl Config {
             .reuse_port(self.listen.reuse_port)
             .warning_unary(self.warning_unary)
             .extensive_metrics(self.http.is_extensive)
-            .features(self.gates.features(compat));
+            .features(self.gates.features(compat))
+            .stops_on_defrag(self.gates.is_on("StopGRPCServiceOnDefrag"));
         // As in etcd, one that is no time takes the other with it.
         if !limits.ping_interval.is_zero() && !limits.ping_timeout.is_zero() {
             options = options

@@ -117,6 +117,7 @@ fn a_manifest_of_kubeadm_is_taken_as_it_is() {
              --feature-gates=InitialCorruptCheck=true",
             "--experimental-watch-progress-notify-interval is no flag of etcd 3.7: use \
              --watch-progress-notify-interval",
+            "the feature gate InitialCorruptCheck has no effect: there are no other members",
         ]
     );
 }
@@ -517,6 +518,27 @@ fn the_document_says_what_comes_of_every_flag() {
         let row = section.lines().find(|line| line.starts_with(&row));
         let row = row.unwrap_or_else(|| panic!("no row of --{} in {heading}", flag.name));
         assert!(row.replace("\\|", "|").contains(&why), "{row}: {why}");
+    }
+}
+
+#[test]
+fn the_document_says_what_comes_of_every_gate() {
+    let document = include_str!("../../../docs/SERVE.md");
+    let (_, section) = document.split_once("### Feature gates").unwrap();
+    let section = section.split("\n##").next().unwrap_or(section);
+    let all = "AllAlpha=true,AllBeta=false,FastLeaseKeepAlive=false";
+    let config = config(&[&format!("--feature-gates={all}")]);
+    let idle: HashMap<_, _> = config.gates.idle().collect();
+    assert_eq!(idle.len(), 6);
+    for gate in config.gates.features(Compat::V3_7) {
+        let row = section.lines().find(|line| line.contains(&format!("`{}`", gate.name)));
+        let row = row.unwrap_or_else(|| panic!("no row of {}", gate.name));
+        let why = idle.get(gate.name.as_str());
+        assert_eq!(row.contains("No effect"), why.is_some(), "{row}");
+        assert!(why.is_none_or(|why| row.contains(why)), "{row}");
+        let warning = format!("the feature gate {} has no effect", gate.name);
+        let is_told = config.notes.iter().any(|note| note.message.starts_with(&warning));
+        assert_eq!(is_told, why.is_some(), "{row}");
     }
 }
 

@@ -136,6 +136,9 @@ pub struct Options {
     pub extensive_metrics: bool,
     /// Feature gates as the metrics tell them.
     pub features: Vec<Feature>,
+    /// Whether gRPC's health service says that nothing is served while the database is
+    /// defragmented: the feature gate `StopGRPCServiceOnDefrag`.
+    pub stops_on_defrag: bool,
     /// Where what a person should know is told.
     pub log: Log,
 }
@@ -155,6 +158,7 @@ setters! { Options:
     host_whitelist: Vec<String>,
     extensive_metrics: bool,
     features: Vec<Feature>,
+    stops_on_defrag: bool,
     log: Log,
 }
 
@@ -175,6 +179,7 @@ impl Default for Options {
             host_whitelist: vec!["*".into()],
             extensive_metrics: false,
             features: Vec::new(),
+            stops_on_defrag: false,
             log: Log::silent(),
         }
     }

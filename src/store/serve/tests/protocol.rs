@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use prost::Message as _;
 use prost::bytes::{Bytes, BytesMut};
 use tonic::client::Grpc;
@@ -6,6 +8,7 @@ use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::*;
+use crate::store::guard::Caller;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::grpc_health_v1 as health;
 use crate::store::wire::v3lockpb::LockRequest;
@@ -189,6 +192,60 @@ fn health_is_told_and_watched_until_the_server_stops() {
         assert_eq!(unknown.message().await.unwrap_err().code(), Code::Unavailable);
         drop((channel, states, unknown));
         stopped.await.unwrap();
+    });
+}
+
+async fn health(served: &Served) -> i32 {
+    let request = health::HealthCheckRequest { service: String::new() };
+    let path = "/grpc.health.v1.Health/Check";
+    let checked: health::HealthCheckResponse =
+        ask(served, path, Request::new(request)).await.unwrap();
+    checked.status
+}
+
+#[test]
+fn nothing_is_said_to_be_served_while_the_database_is_defragmented_where_that_was_asked_for() {
+    for stops in [true, false] {
+        let served = serve_with(StoreOptions::default(), Options::default().stops_on_defrag(stops));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let end = Instant::now() + LONG * 2;
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+                    served.store.defragment(&Caller::default()).unwrap();
+                }
+            });
+            run(async {
+                if stops {
+                    until("a defragmentation", async || health(&served).await == 2).await;
+                } else {
+                    for _ in 0..20 {
+                        assert_eq!(health(&served).await, 1);
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(run(health(&served)), 1);
+    }
+}
+
+#[test]
+fn who_watches_health_is_told_that_the_store_failed() {
+    let served = serve();
+    run(async {
+        let mut client = Grpc::new(served.channel().await);
+        client.ready().await.unwrap();
+        let codec =
+            ProstCodec::<health::HealthCheckRequest, health::HealthCheckResponse>::default();
+        let path = "/grpc.health.v1.Health/Watch".parse().unwrap();
+        let request = Request::new(health::HealthCheckRequest { service: String::new() });
+        let answer = client.server_streaming(request, path, codec).await.unwrap();
+        let mut states: Streaming<health::HealthCheckResponse> = answer.into_inner();
+        assert_eq!(states.message().await.unwrap().unwrap().status, 1);
+        // One that is closed takes no more writes either.
+        served.store.close().unwrap();
+        assert_eq!(states.message().await.unwrap().unwrap().status, 2);
     });
 }
 
