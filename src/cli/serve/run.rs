@@ -41,8 +41,9 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Ok(log) => log,
         Err(text) => return refuse(&Refusal::flags(text)),
     };
-    log.info("Running: ", &[("args", &shown(words))]);
-    match serve(config, &log) {
+    let words = shown(words);
+    log.info("Running: ", &[("args", &words)]);
+    match serve(config, words, &log) {
         Ok(code) => code,
         Err(text) => {
             log.fatal("failed to start", &[("error", &text)]);
@@ -132,8 +133,8 @@ fn shown(words: &[OsString]) -> Vec<String> {
     shown
 }
 
-/// Serves until a signal; the error is why it could not begin.
-fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
+/// Serves until a signal; the error is why it could not begin. `words` are told to whoever asks.
+fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String> {
     for note in &config.notes {
         note.write(log);
     }
@@ -172,7 +173,7 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         log.info("data directory", &[("note", note)]);
     }
     bootstrap_defrag(&config, &store, log);
-    let options = config.server_options(store.compat(), log)?;
+    let options = config.server_options(store.compat(), log)?.command_line(words);
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {

@@ -136,6 +136,8 @@ pub struct Options {
     pub extensive_metrics: bool,
     /// Feature gates as the metrics tell them.
     pub features: Vec<Feature>,
+    /// What `/debug/vars` tells of the command line; whoever can connect reads it.
+    pub command_line: Vec<String>,
     /// Whether gRPC's health service says that nothing is served while the database is
     /// defragmented: the feature gate `StopGRPCServiceOnDefrag`.
     pub stops_on_defrag: bool,
@@ -158,6 +160,7 @@ setters! { Options:
     host_whitelist: Vec<String>,
     extensive_metrics: bool,
     features: Vec<Feature>,
+    command_line: Vec<String>,
     stops_on_defrag: bool,
     log: Log,
 }
@@ -179,6 +182,7 @@ impl Default for Options {
             host_whitelist: vec!["*".into()],
             extensive_metrics: false,
             features: Vec::new(),
+            command_line: Vec::new(),
             stops_on_defrag: false,
             log: Log::silent(),
         }

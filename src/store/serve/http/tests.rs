@@ -216,6 +216,7 @@ fn versions_members_and_variables_are_told() {
     let cluster = served.store.cluster_id().to_string();
     assert_eq!(members.header("X-Etcd-Cluster-Id"), Some(cluster.as_str()));
     let vars = served.get(Role::Client, "/debug/vars").json();
+    assert_eq!(vars["cmdline"], json!([]), "nobody said what may be told");
     assert_eq!(vars["raft.status"]["raftState"], json!("StateLeader"));
     assert!(vars["file_descriptor_limit"].as_u64() > Some(0));
 }
@@ -449,4 +450,12 @@ fn deep_and_broken_json_is_refused_in_time() {
     let answer = served.post("/v3/kv/put", &number);
     assert_eq!(answer.status, 400);
     assert!(answer.body.contains("invalid value for int64 field lease: 1000"));
+}
+
+#[test]
+fn the_command_line_is_told_as_it_is_handed_in() {
+    let words = ["etcd", "--discovery-password=(not shown)"].map(str::to_owned);
+    let served = serve(Options::default().command_line(words.clone()), store::Options::default());
+    let vars = served.get(Role::Client, "/debug/vars").json();
+    assert_eq!(vars["cmdline"], json!(words));
 }
