@@ -13,7 +13,7 @@ use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Role, Server, StartError};
+use crate::store::serve::{RESERVED_FILES, Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -157,7 +157,7 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
         // Files that are not fit are told before a directory is founded.
         config.listeners(&Log::silent())?;
     }
-    raise_open_files();
+    let connections_max = raise_open_files()?;
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
     for (url, _) in config.listen.urls() {
         check_free(url).map_err(|error| cannot_listen(url, &error))?;
@@ -173,7 +173,8 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
         log.info("data directory", &[("note", note)]);
     }
     bootstrap_defrag(&config, &store, log);
-    let options = config.server_options(store.compat(), log)?.command_line(words);
+    let options = config.server_options(store.compat(), log)?;
+    let options = options.command_line(words).connections_max(connections_max);
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {
@@ -229,13 +230,23 @@ fn has_log(config: &Config) -> bool {
         .any(|name| Path::new(&name).extension().is_some_and(|it| it == "wal"))
 }
 
-/// Lets the program have as many files open as it may, as Go does: each connection is one.
-fn raise_open_files() {
+/// Lets the program have as many files open as it may, as Go does, and returns how many of them are
+/// for connections.
+fn raise_open_files() -> Result<usize, String> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Where it may not, connections beyond the limit wait.
     let _ = setrlimit(Resource::Nofile, limit);
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(usize::MAX) };
+    match limit.checked_sub(RESERVED_FILES) {
+        // etcd's words.
+        None | Some(0) => Err(format!(
+            "file descriptor limit of etcd process is too low; please set higher: {limit} files \
+             may be open, and {RESERVED_FILES} of them are not for connections"
+        )),
+        Some(room) => Ok(usize::try_from(room).unwrap_or(usize::MAX)),
+    }
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.

@@ -1,4 +1,9 @@
 //! Sockets and connections: one task each, and as many as the options allow.
+//!
+//! Each connection is a file to the system, and the store needs files too: one that cannot be
+//! opened at the wrong time ends its writes for good. So connections leave [`RESERVED_FILES`]
+//! alone, but for the few of peers and those that ask for metrics, which are served when clients
+//! take all the rest.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +22,7 @@ use tokio::sync::{Semaphore, watch as signal};
 
 use super::dispatch;
 use super::tls::Peer;
-use super::{Address, Listener, Role, Shared, StartError};
+use super::{Address, Listener, RESERVED_FILES, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
 const BACKLOG: u32 = 4096;
@@ -27,6 +32,8 @@ const GREETING_BYTES: usize = 24 + 9;
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// Largest head of a request over HTTP/2.
 const HEAD_BYTES: u32 = 64 << 10;
+/// Connections at once for metrics and health alone, and as many for peers: of the reserved files.
+const ASIDE_MAX: usize = 32;
 
 /// Counts connections, so that their end can be waited for.
 #[derive(Clone, Debug)]
@@ -71,25 +78,39 @@ pub(super) fn start(
     shared: &Arc<Shared>,
     connections: &Connections,
 ) -> Result<Vec<Address>, StartError> {
+    let connections_max = match files_max() {
+        None => shared.options.connections_max,
+        Some(limit) => {
+            let room = limit.checked_sub(RESERVED_FILES).filter(|room| *room > 0);
+            let room = room.ok_or(StartError::Files { limit })?;
+            shared.options.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
+        }
+    };
     let mut sockets = Vec::new();
     for listener in &shared.options.listeners {
-        let bound = bind(&listener.address, shared.options.reuse_port);
-        sockets.push(
-            bound.map_err(|source| StartError::Listen {
-                address: listener.address.clone(),
-                source,
-            })?,
-        );
+        let failed = |source| StartError::Listen { address: listener.address.clone(), source };
+        sockets.push(bind(&listener.address, shared.options.reuse_port).map_err(failed)?);
     }
-    let room = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let rooms = [connections_max, ASIDE_MAX, ASIDE_MAX];
+    let rooms = rooms.map(|room| Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))));
     let mut addresses = Vec::new();
     for (listener, (socket, address)) in shared.options.listeners.iter().zip(sockets) {
         addresses.push(address);
+        let [of_clients, of_metrics, of_peers] = &rooms;
+        let room = Arc::clone(match listener.role {
+            Role::Client | Role::Grpc | Role::Http => of_clients,
+            Role::Metrics => of_metrics,
+            Role::Peer => of_peers,
+        });
         let (listener, shared) = (listener.clone(), Arc::clone(shared));
-        let (connections, room) = (connections.clone(), Arc::clone(&room));
-        tokio::spawn(accept(shared, listener, socket, connections, room));
+        tokio::spawn(accept(shared, listener, socket, connections.clone(), room));
     }
     Ok(addresses)
+}
+
+/// Returns how many files the program may have open; `None`: as many as it likes.
+fn files_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
 fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
@@ -128,14 +149,15 @@ async fn accept(
     let mut closed = shared.closed();
     loop {
         let accepted = async {
-            // The semaphore is never closed.
-            let permit = Arc::clone(&room).acquire_owned().await.ok();
             let stream = match &socket {
                 Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
                 Socket::Unix(socket) => {
                     socket.accept().await.map(|(stream, _)| Stream::Unix(stream))
                 }
             };
+            // Who waits for room is one a socket, so that no socket keeps room for nobody. The
+            // semaphore is never closed.
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
             (permit, stream)
         };
         let (permit, stream) = tokio::select! {

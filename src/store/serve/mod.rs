@@ -103,6 +103,10 @@ pub struct Listener {
     pub tls: Option<Tls>,
 }
 
+/// Files of those that the program may have open which connections leave to the store. Source: etcd
+/// `reservedInternalFDNum`, `embed/etcd.go`, 3.6.16.
+pub const RESERVED_FILES: u64 = 150;
+
 /// How to serve; the defaults are etcd's.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -113,7 +117,9 @@ pub struct Options {
     pub request_bytes_max: usize,
     /// Most calls at once on one connection.
     pub streams_max: u32,
-    /// Most connections at once; more wait in the system's queue.
+    /// Most connections at once, but for those that ask for metrics alone and those of peers; more
+    /// wait in the system's queue. Never more than the files that the program may have open without
+    /// [`RESERVED_FILES`].
     pub connections_max: usize,
     /// Whether others may listen on the same TCP addresses (SO_REUSEPORT).
     pub reuse_port: bool,
@@ -201,6 +207,15 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// The program may not have enough files open.
+    #[error(
+        "{limit} files may be open (ulimit -n), and {RESERVED_FILES} of them are for the store \
+         alone: please set it higher"
+    )]
+    Files {
+        /// How many it may have open.
+        limit: u64,
+    },
     /// The system gives no threads.
     #[error("start the server's threads: {0}")]
     Threads(#[source] std::io::Error),
@@ -248,7 +263,7 @@ impl Server {
     /// own.
     ///
     /// # Errors
-    /// A socket cannot be had; none is listened on then.
+    /// A socket cannot be had, or too few files; none is listened on then.
     pub fn start(store: Store, options: Options) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("serve")
