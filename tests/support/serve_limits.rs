@@ -1,9 +1,10 @@
-//! A server that the system gives few files.
+//! A server that the system gives little: few files, or files that may not grow.
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
-use crate::serve_child::{Served, get, program, run, until};
+use crate::serve_child::{LONG, Served, get, program, run, until};
 
 /// Bytes of a value; a segment of the log has room for 64 such.
 const LARGE: usize = 1 << 20;
@@ -45,4 +46,22 @@ fn too_few_files_are_refused_before_a_directory_is_founded() {
     let words = "file descriptor limit of etcd process is too low; please set higher: 150 files";
     assert!(text.contains(words), "{text}");
     assert!(!dir.exists());
+}
+
+#[test]
+fn a_server_that_cannot_write_any_more_ends() {
+    // What would make a file longer than 80 MiB fails; the shell counts in 512 bytes.
+    let mut served = Served::start_after("trap '' XFSZ; ulimit -f 163840", &[]);
+    run(async {
+        let mut client = served.client().await;
+        for number in 0..400 {
+            let put = client.put(format!("k{number}"), vec![7; LARGE], None);
+            // Once it is gone the client tries for ever.
+            match tokio::time::timeout(Duration::from_secs(15), put).await {
+                Ok(Ok(_)) => assert!(number < 399, "no write failed"),
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+    });
+    assert_eq!(served.ended(LONG).code(), Some(1));
 }

@@ -133,7 +133,8 @@ fn shown(words: &[OsString]) -> Vec<String> {
     shown
 }
 
-/// Serves until a signal; the error is why it could not begin. `words` are told to whoever asks.
+/// Serves until a signal, or until nothing can be written any more: whoever looks after the program
+/// starts it again then. The error is why it could not begin; `words` are told to whoever asks.
 fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String> {
     for note in &config.notes {
         note.write(log);
@@ -189,8 +190,17 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
         }
     };
     tell_ready(&config, &store, &server, log);
-    let signal = signals.wait().map_err(|error| format!("wait for a signal: {error}"))?;
-    log.info("received signal; shutting down", &[("signal", &signal.name())]);
+    let signal = signals.wait(|| store.failure().is_some());
+    let signal = signal.map_err(|error| format!("wait for a signal: {error}"))?;
+    match (&signal, store.failure()) {
+        (Some(signal), _) => {
+            log.info("received signal; shutting down", &[("signal", &signal.name())]);
+        }
+        (None, why) => {
+            let why = why.map(|why| why.to_string()).unwrap_or_default();
+            log.fatal("the store cannot write any more", &[("error", &why)]);
+        }
+    }
     let closing = [("name", &config.member.name as &dyn Field), ("data-dir", &dir)];
     log.info("closing etcd server", &closing);
     server.stop(config.request_timeout());
@@ -202,9 +212,10 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
         }
     };
     log.info("closed etcd server", &closing);
-    match code {
-        0 => Ok(signal.end()),
-        code => Ok(code),
+    match (code, signal) {
+        (0, Some(signal)) => Ok(signal.end()),
+        (0, None) => Ok(1),
+        (code, _) => Ok(code),
     }
 }
 
