@@ -13,7 +13,7 @@ use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{RESERVED_FILES, Role, Server, StartError};
+use crate::store::serve::{Address, RESERVED_FILES, Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -183,7 +183,8 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
             let _ = store.close();
             return Err(match &error {
                 StartError::Listen { address, source } => {
-                    format!("listen tcp {address}: bind: {}", go_words(source))
+                    let network = if matches!(address, Address::Unix(_)) { "unix" } else { "tcp" };
+                    format!("listen {network} {address}: bind: {}", go_words(source))
                 }
                 _ => error.to_string(),
             });

@@ -7,6 +7,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -73,11 +75,35 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// Listens on every socket, and serves what comes; returns where.
+/// The file of a Unix socket that is listened on; it goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and number; another file in its place stays.
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let status = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), id: (status.dev(), status.ino()) })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if Self::of(&self.path).is_ok_and(|now| now.id == self.id) {
+            // One that stays is in nobody's way: the next start removes it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on every socket, and serves what comes; returns where, and the files of sockets.
 pub(super) fn start(
     shared: &Arc<Shared>,
     connections: &Connections,
-) -> Result<Vec<Address>, StartError> {
+) -> Result<(Vec<Address>, Vec<SocketFile>), StartError> {
     let connections_max = match files_max() {
         None => shared.options.connections_max,
         Some(limit) => {
@@ -87,9 +113,13 @@ pub(super) fn start(
         }
     };
     let mut sockets = Vec::new();
+    let mut files = Vec::new();
     for listener in &shared.options.listeners {
         let failed = |source| StartError::Listen { address: listener.address.clone(), source };
         sockets.push(bind(&listener.address, shared.options.reuse_port).map_err(failed)?);
+        if let Address::Unix(path) = &listener.address {
+            files.push(SocketFile::of(path).map_err(failed)?);
+        }
     }
     let rooms = [connections_max, ASIDE_MAX, ASIDE_MAX];
     let rooms = rooms.map(|room| Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))));
@@ -105,12 +135,36 @@ pub(super) fn start(
         let (listener, shared) = (listener.clone(), Arc::clone(shared));
         tokio::spawn(accept(shared, listener, socket, connections.clone(), room));
     }
-    Ok(addresses)
+    Ok((addresses, files))
 }
 
 /// Returns how many files the program may have open; `None`: as many as it likes.
 fn files_max() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Removes the socket of a server that was killed. What is no socket is somebody's file, and a
+/// socket that somebody listens on is theirs.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+    let kind = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        status => status?.file_type(),
+    };
+    if !kind.is_socket() {
+        let text = "there is a file that is no socket";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    let probe = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    // A listener whose queue is full would be waited for.
+    rustix::io::ioctl_fionbio(&probe, true)?;
+    match connect(&probe, &SocketAddrUnix::new(path)?).map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
 }
 
 fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
@@ -129,11 +183,7 @@ fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
             Ok((Socket::Tcp(listener), Address::Tcp(address)))
         }
         Address::Unix(path) => {
-            // As etcd does: what a killed server left is in the way of the next.
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_stale(path)?;
             Ok((Socket::Unix(UnixListener::bind(path)?), address.clone()))
         }
     }

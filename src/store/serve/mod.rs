@@ -64,7 +64,7 @@ use super::setters::setters;
 pub enum Address {
     /// A TCP address; port 0 lets the system choose.
     Tcp(SocketAddr),
-    /// A Unix socket; a file that is left there is replaced.
+    /// A Unix socket; one that a killed server left is replaced, and it is removed at the stop.
     Unix(PathBuf),
 }
 
@@ -254,6 +254,7 @@ pub struct Server {
     closing: signal::Sender<bool>,
     /// Where it listens, in the order of the options.
     addresses: Vec<Address>,
+    files: Vec<listen::SocketFile>,
     connections: listen::Connections,
     shared: Arc<Shared>,
 }
@@ -277,11 +278,11 @@ impl Server {
         let hashing = Arc::new(Semaphore::new(processors));
         let shared = Arc::new(Shared { store, options, metrics, closing: is_closing, hashing });
         let connections = listen::Connections::default();
-        let addresses = {
+        let (addresses, files) = {
             let _entered = runtime.enter();
             listen::start(&shared, &connections)?
         };
-        Ok(Self { runtime: Some(runtime), closing, addresses, connections, shared })
+        Ok(Self { runtime: Some(runtime), closing, addresses, files, connections, shared })
     }
 
     /// Returns what `/metrics` tells, in Prometheus' text format.
@@ -301,6 +302,8 @@ impl Server {
     /// and closes what is left. Must not be called on a thread of an asynchronous runtime.
     pub fn stop(mut self, limit: Duration) {
         self.closing.send_replace(true);
+        // While they are listened on nobody takes their places.
+        self.files.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(self.connections.ended(limit));
             runtime.shutdown_background();

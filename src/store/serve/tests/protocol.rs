@@ -9,6 +9,7 @@ use tonic_prost::ProstCodec;
 
 use super::*;
 use crate::store::guard::Caller;
+use crate::store::serve::StartError;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::grpc_health_v1 as health;
 use crate::store::wire::v3lockpb::LockRequest;
@@ -247,6 +248,39 @@ fn who_watches_health_is_told_that_the_store_failed() {
         served.store.close().unwrap();
         assert_eq!(states.message().await.unwrap().unwrap().status, 2);
     });
+}
+
+#[test]
+fn only_a_socket_that_nobody_listens_on_is_replaced_and_it_goes_at_the_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("data"), StoreOptions::default()).unwrap();
+    let path = dir.path().join("socket");
+    let start = || {
+        let address = Address::Unix(path.clone());
+        let listener = Listener { address, role: Role::Client, tls: None };
+        Server::start(store.clone(), Options::default().listeners(vec![listener]))
+    };
+    std::fs::write(&path, "somebody's").unwrap();
+    let refused = start().unwrap_err().to_string();
+    let words = format!("listen on {}: there is a file that is no socket", path.display());
+    assert_eq!(refused, words);
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    std::fs::remove_file(&path).unwrap();
+
+    // What is left of a server that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = start().unwrap();
+    let refused = start().unwrap_err();
+    assert!(matches!(refused, StartError::Listen { source, .. }
+        if source.kind() == std::io::ErrorKind::AddrInUse));
+    std::os::unix::net::UnixStream::connect(&path).unwrap();
+    server.stop(LONG);
+    assert!(!path.exists());
+    let server = start().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "somebody's").unwrap();
+    server.stop(LONG);
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
 }
 
 #[test]
