@@ -16,6 +16,8 @@ mod serve_child;
 mod serve_ends;
 #[path = "support/serve_floods.rs"]
 mod serve_floods;
+#[path = "support/serve_limits.rs"]
+mod serve_limits;
 #[path = "support/serve_messages.rs"]
 mod serve_messages;
 #[path = "support/serve_peers.rs"]

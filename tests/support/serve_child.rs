@@ -22,6 +22,8 @@ pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     dir: PathBuf,
     flags: Vec<String>,
+    /// What a shell does before it becomes the server; nothing: there is no shell.
+    before: String,
     peer: SocketAddr,
     _folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -32,8 +34,19 @@ fn free() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
-fn start(dir: &Path, address: SocketAddr, peer: SocketAddr, flags: &[String]) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_etcdkit"));
+/// Returns the program, run by a shell that does something before.
+pub(crate) fn program(before: &str) -> Command {
+    let program = env!("CARGO_BIN_EXE_etcdkit");
+    if before.is_empty() {
+        return Command::new(program);
+    }
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), program]);
+    shell
+}
+
+fn start(dir: &Path, [address, peer]: [SocketAddr; 2], before: &str, flags: &[String]) -> Child {
+    let mut command = program(before);
     command.args(["serve", "--log-level", "error", "--data-dir"]).arg(dir);
     for (flag, address) in [
         ("--listen-client-urls", address),
@@ -49,13 +62,20 @@ fn start(dir: &Path, address: SocketAddr, peer: SocketAddr, flags: &[String]) ->
 
 impl Served {
     pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_after("", flags)
+    }
+
+    /// Starts it by a shell that does something before, such as to set limits.
+    pub(crate) fn start_after(before: &str, flags: &[&str]) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::Builder::new();
         let folder = folder.tempdir_in("/dev/shm").or_else(|_| folder.tempdir()).unwrap();
         let (dir, address, peer) = (folder.path().join("data"), free(), free());
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let child = start(&dir, address, peer, &flags);
-        let served = Self { child, address, dir, flags, peer, _folder: folder, _turn: turn };
+        let child = start(&dir, [address, peer], before, &flags);
+        let before = before.to_owned();
+        let served =
+            Self { child, address, dir, flags, before, peer, _folder: folder, _turn: turn };
         served.is_up();
         served
     }
@@ -124,7 +144,7 @@ impl Served {
 
     /// Starts it again, after its end.
     pub(crate) fn restart(&mut self) {
-        self.child = start(&self.dir, self.address, self.peer, &self.flags);
+        self.child = start(&self.dir, [self.address, self.peer], &self.before, &self.flags);
         self.is_up();
     }
 }

@@ -263,6 +263,9 @@ fn valid(settings: &Settings, notes: &mut Vec<Note>) -> Result<(), String> {
         }
         _ => {}
     }
+    for (gate, why) in gates.idle() {
+        notes.push(Note::warn(format!("the feature gate {gate} has no effect: {why}")));
+    }
     let time = settings.int("compact-hash-check-time");
     if time <= 0 {
         return Err(not_above_0("compact-hash-check-time", time));

@@ -89,9 +89,9 @@ pub(crate) struct Limits {
     pub(crate) txn_ops_max: u64,
     pub(crate) request_bytes_max: u64,
     pub(crate) streams_max: u32,
-    /// Time between the server's pings; 0: none.
+    /// Time between the server's pings; 0: the default of both.
     pub(crate) ping_interval: Duration,
-    /// How long the answer may take; 0: no limit.
+    /// How long the answer may take; 0: the default of both.
     pub(crate) ping_timeout: Duration,
 }
 

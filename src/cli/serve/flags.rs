@@ -111,9 +111,10 @@ pub(super) const GROUPS: &[Group] = &groups! {
     "max-request-bytes", Uint, "1572864", Acts, "Largest request in bytes.";
     "max-concurrent-streams", Uint32, "4294967295", Acts, "Most streams of one connection.";
     "grpc-keepalive-min-time", Time, "5s", Idle, "A client may ping as often as it likes.";
-    "grpc-keepalive-interval", Time, "2h", Acts, "Time between the server's pings; 0 is none.";
+    "grpc-keepalive-interval", Time, "2h", Acts,
+        "Time between the server's pings; 0 is the default, of the timeout too.";
     "grpc-keepalive-timeout", Time, "20s", Acts,
-        "How long the answer to a ping may take; 0 is no limit.";
+        "How long the answer to a ping may take; 0 is the default, of the interval too.";
     "socket-reuse-port", Bool, "false", Acts, "Listen with SO_REUSEPORT.";
     "socket-reuse-address", Bool, "false", Idle, "It is always listened with SO_REUSEADDR.";
     "enable-grpc-gateway", Bool, "true", Acts, "Offer JSON over HTTP under /v3.";

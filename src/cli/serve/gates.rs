@@ -6,21 +6,32 @@ use super::value::{quoted, read_bool};
 use crate::store::Compat;
 use crate::store::serve::Feature;
 
-/// A gate: its name, its default, and whether it is beta.
-struct Known(&'static str, bool, bool);
+/// A gate: its name, its default, whether it is beta, and what it does here.
+struct Known(&'static str, bool, bool, Effect);
+
+/// What comes of a gate.
+enum Effect {
+    Acts,
+    /// It sets others.
+    Many,
+    /// Nothing, and why.
+    None(&'static str),
+}
+
+const PEERS: &str = "there are no other members";
 
 const KNOWN: &[Known] = &[
-    Known("AllAlpha", false, false),
-    Known("AllBeta", false, true),
-    Known("CompactHashCheck", false, false),
-    Known("FastLeaseKeepAlive", true, true),
-    Known("InitialCorruptCheck", false, false),
-    Known("LeaseCheckpoint", false, false),
-    Known("LeaseCheckpointPersist", false, false),
-    Known("PriorityRequest", false, false),
-    Known("SetMemberLocalAddr", false, false),
-    Known("StopGRPCServiceOnDefrag", false, false),
-    Known("TxnModeWriteWithSharedBuffer", true, true),
+    Known("AllAlpha", false, false, Effect::Many),
+    Known("AllBeta", false, true, Effect::Many),
+    Known("CompactHashCheck", false, false, Effect::None(PEERS)),
+    Known("FastLeaseKeepAlive", true, true, Effect::None("there is one way to renew leases")),
+    Known("InitialCorruptCheck", false, false, Effect::None(PEERS)),
+    Known("LeaseCheckpoint", false, false, Effect::Acts),
+    Known("LeaseCheckpointPersist", false, false, Effect::Acts),
+    Known("PriorityRequest", false, false, Effect::None("requests have no ranks")),
+    Known("SetMemberLocalAddr", false, false, Effect::None(PEERS)),
+    Known("StopGRPCServiceOnDefrag", false, false, Effect::Acts),
+    Known("TxnModeWriteWithSharedBuffer", true, true, Effect::None("no buffer is copied")),
 ];
 
 /// Which gates were set, in the order of [`KNOWN`].
@@ -82,6 +93,14 @@ impl Gates {
         KNOWN.iter().zip(&self.set).any(|(known, set)| known.0 == name && set.is_some())
     }
 
+    /// Returns the gates that are set away from their defaults to no effect, and why there is none.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        KNOWN.iter().zip(&self.set).filter_map(|(known, set)| match known.3 {
+            Effect::None(why) if set.is_some_and(|on| on != known.1) => Some((known.0, why)),
+            _ => None,
+        })
+    }
+
     /// Returns the gates of an etcd, for the metric that reports them.
     pub(crate) fn features(&self, compat: Compat) -> Vec<Feature> {
         let known = KNOWN.iter().zip(&self.set);
@@ -118,6 +137,8 @@ mod tests {
         ] {
             assert_eq!(gates.set_text(text).unwrap_err(), words);
         }
+        let idle: Vec<_> = gates.idle().map(|(name, _)| name).collect();
+        assert_eq!(idle, ["InitialCorruptCheck", "PriorityRequest", "SetMemberLocalAddr"]);
         assert_eq!(gates.features(Compat::V3_7).len(), 11);
         assert_eq!(gates.features(Compat::V3_6).len(), 9);
     }

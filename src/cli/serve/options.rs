@@ -100,12 +100,13 @@ impl Config {
             .reuse_port(self.listen.reuse_port)
             .warning_unary(self.warning_unary)
             .extensive_metrics(self.http.is_extensive)
-            .features(self.gates.features(compat));
-        if !limits.ping_interval.is_zero() {
-            options = options.keepalive_interval(limits.ping_interval);
-        }
-        if !limits.ping_timeout.is_zero() {
-            options = options.keepalive_timeout(limits.ping_timeout);
+            .features(self.gates.features(compat))
+            .stops_on_defrag(self.gates.is_on("StopGRPCServiceOnDefrag"));
+        // As in etcd, one that is no time takes the other with it.
+        if !limits.ping_interval.is_zero() && !limits.ping_timeout.is_zero() {
+            options = options
+                .keepalive_interval(limits.ping_interval)
+                .keepalive_timeout(limits.ping_timeout);
         }
         Ok(options)
     }

@@ -13,7 +13,7 @@ use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Role, Server, StartError};
+use crate::store::serve::{Address, RESERVED_FILES, Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -41,8 +41,9 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Ok(log) => log,
         Err(text) => return refuse(&Refusal::flags(text)),
     };
-    log.info("Running: ", &[("args", &shown(words))]);
-    match serve(config, &log) {
+    let words = shown(words);
+    log.info("Running: ", &[("args", &words)]);
+    match serve(config, words, &log) {
         Ok(code) => code,
         Err(text) => {
             log.fatal("failed to start", &[("error", &text)]);
@@ -132,8 +133,9 @@ fn shown(words: &[OsString]) -> Vec<String> {
     shown
 }
 
-/// Serves until a signal; the error is why it could not begin.
-fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
+/// Serves until a signal, or until nothing can be written any more: whoever looks after the program
+/// starts it again then. The error is why it could not begin; `words` are told to whoever asks.
+fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String> {
     for note in &config.notes {
         note.write(log);
     }
@@ -156,7 +158,7 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         // Files that are not fit are told before a directory is founded.
         config.listeners(&Log::silent())?;
     }
-    raise_open_files();
+    let connections_max = raise_open_files()?;
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
     for (url, _) in config.listen.urls() {
         check_free(url).map_err(|error| cannot_listen(url, &error))?;
@@ -173,6 +175,7 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
     }
     bootstrap_defrag(&config, &store, log);
     let options = config.server_options(store.compat(), log)?;
+    let options = options.command_line(words).connections_max(connections_max);
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
         Err(error) => {
@@ -180,15 +183,25 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
             let _ = store.close();
             return Err(match &error {
                 StartError::Listen { address, source } => {
-                    format!("listen tcp {address}: bind: {}", go_words(source))
+                    let network = if matches!(address, Address::Unix(_)) { "unix" } else { "tcp" };
+                    format!("listen {network} {address}: bind: {}", go_words(source))
                 }
                 _ => error.to_string(),
             });
         }
     };
     tell_ready(&config, &store, &server, log);
-    let signal = signals.wait().map_err(|error| format!("wait for a signal: {error}"))?;
-    log.info("received signal; shutting down", &[("signal", &signal.name())]);
+    let signal = signals.wait(|| store.failure().is_some());
+    let signal = signal.map_err(|error| format!("wait for a signal: {error}"))?;
+    match (&signal, store.failure()) {
+        (Some(signal), _) => {
+            log.info("received signal; shutting down", &[("signal", &signal.name())]);
+        }
+        (None, why) => {
+            let why = why.map(|why| why.to_string()).unwrap_or_default();
+            log.fatal("the store cannot write any more", &[("error", &why)]);
+        }
+    }
     let closing = [("name", &config.member.name as &dyn Field), ("data-dir", &dir)];
     log.info("closing etcd server", &closing);
     server.stop(config.request_timeout());
@@ -200,9 +213,10 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
         }
     };
     log.info("closed etcd server", &closing);
-    match code {
-        0 => Ok(signal.end()),
-        code => Ok(code),
+    match (code, signal) {
+        (0, Some(signal)) => Ok(signal.end()),
+        (0, None) => Ok(1),
+        (code, _) => Ok(code),
     }
 }
 
@@ -228,13 +242,23 @@ fn has_log(config: &Config) -> bool {
         .any(|name| Path::new(&name).extension().is_some_and(|it| it == "wal"))
 }
 
-/// Lets the program have as many files open as it may, as Go does: each connection is one.
-fn raise_open_files() {
+/// Lets the program have as many files open as it may, as Go does, and returns how many of them are
+/// for connections.
+fn raise_open_files() -> Result<usize, String> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Where it may not, connections beyond the limit wait.
     let _ = setrlimit(Resource::Nofile, limit);
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(usize::MAX) };
+    match limit.checked_sub(RESERVED_FILES) {
+        // etcd's words.
+        None | Some(0) => Err(format!(
+            "file descriptor limit of etcd process is too low; please set higher: {limit} files \
+             may be open, and {RESERVED_FILES} of them are not for connections"
+        )),
+        Some(room) => Ok(usize::try_from(room).unwrap_or(usize::MAX)),
+    }
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.

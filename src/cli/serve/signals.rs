@@ -5,9 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
+
+/// Time between two looks at what may be over without a signal.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Waits for the first signal; a second one ends the program at once.
 pub(super) struct Signals {
@@ -34,14 +38,21 @@ impl Signals {
         Ok(Self { wakes, came })
     }
 
-    /// Waits for one.
-    pub(super) fn wait(&mut self) -> io::Result<Signal> {
+    /// Waits for one; `None`: what is looked at meanwhile is over.
+    pub(super) fn wait(&mut self, is_over: impl Fn() -> bool) -> io::Result<Option<Signal>> {
+        self.wakes.set_read_timeout(Some(LOOK))?;
         loop {
-            self.wakes.read_exact(&mut [0])?;
+            match self.wakes.read_exact(&mut [0]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => read?,
+            }
             if let Some((signal, _)) =
                 self.came.iter().find(|(_, flag)| flag.load(Ordering::Relaxed))
             {
-                return Ok(Signal(*signal));
+                return Ok(Some(Signal(*signal)));
+            }
+            if is_over() {
+                return Ok(None);
             }
         }
     }

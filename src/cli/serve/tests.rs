@@ -117,6 +117,7 @@ fn a_manifest_of_kubeadm_is_taken_as_it_is() {
              --feature-gates=InitialCorruptCheck=true",
             "--experimental-watch-progress-notify-interval is no flag of etcd 3.7: use \
              --watch-progress-notify-interval",
+            "the feature gate InitialCorruptCheck has no effect: there are no other members",
         ]
     );
 }
@@ -521,6 +522,27 @@ fn the_document_says_what_comes_of_every_flag() {
 }
 
 #[test]
+fn the_document_says_what_comes_of_every_gate() {
+    let document = include_str!("../../../docs/SERVE.md");
+    let (_, section) = document.split_once("### Feature gates").unwrap();
+    let section = section.split("\n##").next().unwrap_or(section);
+    let all = "AllAlpha=true,AllBeta=false,FastLeaseKeepAlive=false";
+    let config = config(&[&format!("--feature-gates={all}")]);
+    let idle: HashMap<_, _> = config.gates.idle().collect();
+    assert_eq!(idle.len(), 6);
+    for gate in config.gates.features(Compat::V3_7) {
+        let row = section.lines().find(|line| line.contains(&format!("`{}`", gate.name)));
+        let row = row.unwrap_or_else(|| panic!("no row of {}", gate.name));
+        let why = idle.get(gate.name.as_str());
+        assert_eq!(row.contains("No effect"), why.is_some(), "{row}");
+        assert!(why.is_none_or(|why| row.contains(why)), "{row}");
+        let warning = format!("the feature gate {} has no effect", gate.name);
+        let is_told = config.notes.iter().any(|note| note.message.starts_with(&warning));
+        assert_eq!(is_told, why.is_some(), "{row}");
+    }
+}
+
+#[test]
 fn signed_tokens_have_options() {
     assert_eq!(config(&["--auth-token=simple,ttl=5s"]).auth.signed_tokens, None);
     let signed =
@@ -544,4 +566,21 @@ fn signed_tokens_have_options() {
     assert_eq!(why, "--auth-token: /nowhere/a.pem: No such file or directory (os error 2)");
     let missing = "--auth-token: auth: missing key data: priv-key or pub-key is wanted";
     assert_eq!(refused(",sign-method=EdDSA,ttl=1h"), missing);
+}
+
+#[test]
+fn a_time_of_0_gives_both_times_of_pings_their_defaults() {
+    let times = |interval: &str, timeout: &str| {
+        let (interval, timeout) = (
+            format!("--grpc-keepalive-interval={interval}"),
+            format!("--grpc-keepalive-timeout={timeout}"),
+        );
+        let config = config(&[&interval, &timeout]);
+        let options = config.server_options(Compat::V3_7, &Log::silent()).unwrap();
+        (options.keepalive_interval.as_secs(), options.keepalive_timeout.as_secs())
+    };
+    assert_eq!(times("10s", "5s"), (10, 5));
+    assert_eq!(times("0", "5s"), (7200, 20));
+    assert_eq!(times("10s", "0s"), (7200, 20));
+    assert_eq!(times("-1s", "5s"), (7200, 20));
 }

@@ -12,6 +12,7 @@
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::aside::aside;
@@ -54,6 +55,12 @@ impl Store {
         let copying = Copying { shared, copy };
         let figures = shared.figures.defragmenting();
         defragment(shared, &path, &copying.copy).inspect(|()| figures.done())
+    }
+
+    /// Tells whether the database is being written anew.
+    #[must_use]
+    pub fn is_defragmenting(&self) -> bool {
+        self.shared().figures.is_defragmenting.load(Ordering::Relaxed)
     }
 }
 

@@ -66,11 +66,7 @@ impl Call {
     }
 
     /// Watches over the answer until it is given, and no longer than to the deadline.
-    pub(super) fn answer(
-        self,
-        response: Response<Body>,
-        deadline: Option<Instant>,
-    ) -> Response<Body> {
+    fn answer(self, response: Response<Body>, deadline: Option<Instant>) -> Response<Body> {
         let mut has_ended = false;
         if let Some(status) = Status::from_header_map(response.headers()) {
             self.ended(status.code());
@@ -79,6 +75,36 @@ impl Call {
         let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
         let counter = Messages::default();
         response.map(|inner| Body::new(Sent { inner, call: self, counter, deadline, has_ended }))
+    }
+}
+
+/// A call without an answer. Dropped, it ends: its client cancelled it, or is gone.
+#[derive(Debug)]
+pub(super) struct Unanswered(Option<Call>);
+
+impl Unanswered {
+    pub(super) fn new(call: Call) -> Self {
+        Self(Some(call))
+    }
+
+    /// Watches over the answer from now on.
+    pub(super) fn answer(
+        mut self,
+        response: Response<Body>,
+        deadline: Option<Instant>,
+    ) -> Response<Body> {
+        match self.0.take() {
+            Some(call) => call.answer(response, deadline),
+            None => response,
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(call) = &self.0 {
+            call.ended(Code::Cancelled);
+        }
     }
 }
 

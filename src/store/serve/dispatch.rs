@@ -14,7 +14,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::call::{Call, Received, Source};
+use super::call::{Call, Received, Source, Unanswered};
 use super::tls::Peer;
 use super::{Options, Role, Shared, http};
 use crate::store::wire::etcdserverpb::auth_server::AuthServer;
@@ -57,7 +57,8 @@ pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Resp
     let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
     let path = request.uri().path().to_owned();
     let call = Call::begin(shared, &path, request.headers());
-    let request = request.map(|body| Received::new(body, call.clone()));
+    let unanswered = Unanswered::new(call.clone());
+    let request = request.map(|body| Received::new(body, call));
     let response = match deadline {
         None => service(shared, &path, request).await,
         // Who has no time left is not waiting for the answer any more.
@@ -66,7 +67,7 @@ pub(super) async fn grpc(shared: &Arc<Shared>, request: Request<Source>) -> Resp
             .await
             .unwrap_or_else(|_| refuse(&late())),
     };
-    call.answer(response, deadline)
+    unanswered.answer(response, deadline)
 }
 
 /// Bytes of the largest message that is taken.

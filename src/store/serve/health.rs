@@ -1,4 +1,5 @@
-//! gRPC's own health service: the whole server, which serves until it stops.
+//! gRPC's own health service: the whole server, which serves until it stops or cannot write any
+//! more; with the gate for it, not while the database is defragmented either.
 //!
 //! Source: gRPC's health checking protocol; grpc-go `health/server.go`, 1.82; etcd
 //! `v3rpc/health.go`, 3.6.16, 3.7.3.
@@ -6,19 +7,24 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use tokio::sync::watch as signal;
+use tokio::time::{Interval, MissedTickBehavior};
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::status::status;
 use super::{Closed, Shared};
-use crate::store::Error;
 use crate::store::wire::grpc_health_v1 as pb;
 use crate::store::wire::grpc_health_v1::health_check_response::ServingStatus;
 use crate::store::wire::grpc_health_v1::health_server::Health;
+use crate::store::{Error, Store};
 
 /// The name that stands for all services; no other has a state of its own.
 const ALL: &str = "";
+/// Time between two looks at the store for those who watch its health.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[tonic::async_trait]
 impl Health for Shared {
@@ -46,19 +52,42 @@ impl Health for Shared {
         &self,
         request: Request<pb::HealthCheckRequest>,
     ) -> Result<Response<States>, Status> {
-        let is_known = request.into_inner().service == ALL;
-        let first = if is_known { self.serving() } else { ServingStatus::ServiceUnknown };
-        Ok(Response::new(States { next: Next::State(first), is_known, closed: self.closed() }))
+        let serving = (request.into_inner().service == ALL).then(|| self.of_server());
+        let first = serving.as_ref().map_or(ServingStatus::ServiceUnknown, OfServer::state);
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (next, closed) = (Next::State(first), self.closed());
+        Ok(Response::new(States { next, told: first, serving, looks, closed }))
     }
 }
 
 impl Shared {
-    fn serving(&self) -> ServingStatus {
-        if *self.closing.borrow() || self.store.failure().is_some() {
-            ServingStatus::NotServing
-        } else {
-            ServingStatus::Serving
+    fn of_server(&self) -> OfServer {
+        OfServer {
+            store: self.store.clone(),
+            closing: self.closing.clone(),
+            stops_on_defrag: self.options.stops_on_defrag,
         }
+    }
+
+    fn serving(&self) -> ServingStatus {
+        self.of_server().state()
+    }
+}
+
+/// What the state of the whole server follows from.
+struct OfServer {
+    store: Store,
+    closing: signal::Receiver<bool>,
+    stops_on_defrag: bool,
+}
+
+impl OfServer {
+    fn state(&self) -> ServingStatus {
+        let serves = !*self.closing.borrow()
+            && self.store.failure().is_none()
+            && !(self.stops_on_defrag && self.store.is_defragmenting());
+        if serves { ServingStatus::Serving } else { ServingStatus::NotServing }
     }
 }
 
@@ -69,7 +98,7 @@ fn message(state: ServingStatus) -> pb::HealthCheckResponse {
 /// What a client is told next.
 enum Next {
     State(ServingStatus),
-    /// That the server stops, when it does.
+    /// Another state, when there is one.
     Change,
     Error,
     Nothing,
@@ -78,7 +107,11 @@ enum Next {
 /// The state now, and when it changes.
 pub(super) struct States {
     next: Next,
-    is_known: bool,
+    /// What the client was told last.
+    told: ServingStatus,
+    /// `None` for a service that there is not.
+    serving: Option<OfServer>,
+    looks: Interval,
     closed: Closed,
 }
 
@@ -95,14 +128,21 @@ impl Stream for States {
         loop {
             match self.next {
                 Next::State(state) => {
-                    let is_end = self.is_known && state == ServingStatus::NotServing;
-                    self.next = if is_end { Next::Error } else { Next::Change };
+                    self.told = state;
+                    self.next = Next::Change;
                     return Poll::Ready(Some(Ok(message(state))));
                 }
                 Next::Change => {
-                    ready!(self.closed.as_mut().poll(context));
-                    let told = Next::State(ServingStatus::NotServing);
-                    self.next = if self.is_known { told } else { Next::Error };
+                    let is_closed = self.closed.as_mut().poll(context).is_ready();
+                    if !is_closed {
+                        ready!(self.looks.poll_tick(context));
+                    }
+                    let now = self.serving.as_ref().map(OfServer::state);
+                    match now.filter(|now| *now != self.told) {
+                        Some(now) => self.next = Next::State(now),
+                        None if is_closed => self.next = Next::Error,
+                        None => {}
+                    }
                 }
                 Next::Error => {
                     self.next = Next::Nothing;

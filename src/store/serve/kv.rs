@@ -13,6 +13,7 @@ use crate::store::open::Compat;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::etcdserverpb::kv_server::Kv;
 use crate::store::wire::etcdserverpb::range_request::{SortOrder, SortTarget};
+use crate::store::wire::etcdserverpb::request_op::Request as RequestOp;
 use crate::store::{Answer, Store, answer};
 
 /// Records up to which a read is done where it stands: it takes less time than to hand it on.
@@ -28,9 +29,7 @@ impl Kv for Shared {
     ) -> Result<Response<pb::RangeResponse>, Status> {
         let caller = self.caller_of(&request, |it| Body::Range(convert::range(it)))?;
         let message = request.into_inner();
-        let is_small = message.range_end.is_empty()
-            || message.count_only
-            || (1..=FEW).contains(&message.limit);
+        let is_small = is_small(&message);
         let read = move |store: &Store| store.range(&caller, &convert::range(&message));
         let Answer { revision, body } = if is_small {
             read(&self.store).map_err(|error| status(&error))?
@@ -100,6 +99,11 @@ impl Kv for Shared {
     ) -> Result<Response<pb::TxnResponse>, Status> {
         let caller = self.caller_of(&request, |it| Body::Txn(convert::txn(it)))?;
         let message = request.into_inner();
+        if only_reads(&message) && !reads_little(&message) {
+            let read = move |store: &Store| store.txn(&caller, convert::txn(&message));
+            let Answer { revision, body } = self.aside(read).await?;
+            return Ok(Response::new(convert::txn_response(self.header(revision), &body)));
+        }
         match self.done(&caller, convert::txn(&message)).await? {
             Answer { revision, body: answer::Body::Txn(body) } => {
                 Ok(Response::new(convert::txn_response(self.header(revision), &body)))
@@ -126,23 +130,55 @@ impl Kv for Shared {
     }
 }
 
-/// Refuses ranges that are not read in the order of the keys.
-fn check_stream(message: &pb::RangeRequest) -> Result<(), Status> {
-    check_range_form(&convert::range(message)).map_err(|error| status(&error))?;
-    let is_sorted = message.sort_order == i32::from(SortOrder::None)
+/// Tells whether a range is read in so little time that it is read where it stands. A limit makes
+/// no range small whose records are all looked at before the first of them is known.
+fn is_small(message: &pb::RangeRequest) -> bool {
+    message.range_end.is_empty()
+        || (is_in_key_order(message)
+            && !has_filters(message)
+            && (message.count_only || (1..=FEW).contains(&message.limit)))
+}
+
+/// Tells whether a transaction is answered at once, by whoever asks for it.
+fn only_reads(message: &pb::TxnRequest) -> bool {
+    let mut ops = message.success.iter().chain(&message.failure);
+    ops.all(|op| matches!(op.request, Some(RequestOp::RequestRange(_))))
+}
+
+/// Tells whether all that a transaction may look at is small.
+fn reads_little(message: &pb::TxnRequest) -> bool {
+    let mut ops = message.success.iter().chain(&message.failure);
+    message.compare.iter().all(|compare| compare.range_end.is_empty())
+        && ops.all(|op| match &op.request {
+            Some(RequestOp::RequestRange(range)) => is_small(range),
+            _ => false,
+        })
+}
+
+fn is_in_key_order(message: &pb::RangeRequest) -> bool {
+    message.sort_order == i32::from(SortOrder::None)
         || (message.sort_order == i32::from(SortOrder::Ascend)
-            && message.sort_target == i32::from(SortTarget::Key));
-    if !is_sorted {
-        let text = "RangeStream does not support custom sort orders";
-        return Err(Status::unimplemented(text));
-    }
+            && message.sort_target == i32::from(SortTarget::Key))
+}
+
+fn has_filters(message: &pb::RangeRequest) -> bool {
     let filters = [
         message.min_mod_revision,
         message.max_mod_revision,
         message.min_create_revision,
         message.max_create_revision,
     ];
-    if filters.into_iter().any(|filter| filter != 0) {
+    filters.into_iter().any(|filter| filter != 0)
+}
+
+/// Refuses ranges that are not read in the order of the keys.
+fn check_stream(message: &pb::RangeRequest) -> Result<(), Status> {
+    check_range_form(&convert::range(message)).map_err(|error| status(&error))?;
+    if !is_in_key_order(message) {
+        let text = "RangeStream does not support custom sort orders";
+        return Err(Status::unimplemented(text));
+    }
+    if has_filters(message) {
         let text = "RangeStream does not support revision filters";
         return Err(Status::unimplemented(text));
     }
@@ -202,5 +238,60 @@ impl Source for Reading {
         };
         let part = pb::RangeStreamResponse { range_response: Some(response) };
         Ok(Part { messages: vec![part], is_last })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(limit: i64) -> pb::RangeRequest {
+        let (key, range_end) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
+        pb::RangeRequest { key, range_end, limit, ..Default::default() }
+    }
+
+    fn reading(range: pb::RangeRequest) -> pb::RequestOp {
+        pb::RequestOp { request: Some(RequestOp::RequestRange(range)) }
+    }
+
+    #[test]
+    fn a_range_is_small_where_its_limit_ends_it() {
+        assert!(is_small(&range(1)) && is_small(&range(FEW)));
+        assert!(!is_small(&range(0)) && !is_small(&range(FEW + 1)) && !is_small(&range(-1)));
+        assert!(is_small(&pb::RangeRequest { count_only: true, ..range(0) }));
+        assert!(is_small(&pb::RangeRequest { range_end: Bytes::new(), ..range(0) }));
+        let (up, down) = (i32::from(SortOrder::Ascend), i32::from(SortOrder::Descend));
+        assert!(is_small(&pb::RangeRequest { sort_order: up, ..range(1) }));
+        let version = i32::from(SortTarget::Version);
+        for large in [
+            pb::RangeRequest { sort_order: down, ..range(1) },
+            pb::RangeRequest { sort_order: up, sort_target: version, ..range(1) },
+            pb::RangeRequest { sort_order: 7, ..range(1) },
+            pb::RangeRequest { min_mod_revision: 1, ..range(1) },
+            pb::RangeRequest { max_mod_revision: 1, ..range(1) },
+            pb::RangeRequest { min_create_revision: 1, ..range(1) },
+            pb::RangeRequest { max_create_revision: 1, ..range(1) },
+        ] {
+            assert!(!is_small(&large), "{large:?}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_reads_little_where_all_in_it_is_small() {
+        let small = pb::TxnRequest { success: vec![reading(range(1))], ..Default::default() };
+        assert!(only_reads(&small) && reads_little(&small));
+        let failure = vec![reading(range(0))];
+        let large = pb::TxnRequest { failure, ..small.clone() };
+        assert!(only_reads(&large) && !reads_little(&large));
+        let compare = pb::Compare { range_end: Bytes::from_static(b"z"), ..Default::default() };
+        let large = pb::TxnRequest { compare: vec![compare], ..small.clone() };
+        assert!(only_reads(&large) && !reads_little(&large));
+        let put = RequestOp::RequestPut(pb::PutRequest::default());
+        let failure = vec![pb::RequestOp { request: Some(put) }];
+        assert!(!only_reads(&pb::TxnRequest { failure, ..small }));
+        assert!(!only_reads(&pb::TxnRequest {
+            success: vec![pb::RequestOp { request: None }],
+            ..Default::default()
+        }));
     }
 }

@@ -1,7 +1,14 @@
 //! Sockets and connections: one task each, and as many as the options allow.
+//!
+//! Each connection is a file to the system, and the store needs files too: one that cannot be
+//! opened at the wrong time ends its writes for good. So connections leave [`RESERVED_FILES`]
+//! alone, but for the few of peers and those that ask for metrics, which are served when clients
+//! take all the rest.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +24,7 @@ use tokio::sync::{Semaphore, watch as signal};
 
 use super::dispatch;
 use super::tls::Peer;
-use super::{Address, Listener, Role, Shared, StartError};
+use super::{Address, Listener, RESERVED_FILES, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
 const BACKLOG: u32 = 4096;
@@ -27,6 +34,8 @@ const GREETING_BYTES: usize = 24 + 9;
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// Largest head of a request over HTTP/2.
 const HEAD_BYTES: u32 = 64 << 10;
+/// Connections at once for metrics and health alone, and as many for peers: of the reserved files.
+const ASIDE_MAX: usize = 32;
 
 /// Counts connections, so that their end can be waited for.
 #[derive(Clone, Debug)]
@@ -66,30 +75,96 @@ enum Socket {
     Unix(UnixListener),
 }
 
-/// Listens on every socket, and serves what comes; returns where.
+/// The file of a Unix socket that is listened on; it goes when this is dropped.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and number; another file in its place stays.
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let status = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), id: (status.dev(), status.ino()) })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if Self::of(&self.path).is_ok_and(|now| now.id == self.id) {
+            // One that stays is in nobody's way: the next start removes it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Listens on every socket, and serves what comes; returns where, and the files of sockets.
 pub(super) fn start(
     shared: &Arc<Shared>,
     connections: &Connections,
-) -> Result<Vec<Address>, StartError> {
+) -> Result<(Vec<Address>, Vec<SocketFile>), StartError> {
+    let connections_max = match files_max() {
+        None => shared.options.connections_max,
+        Some(limit) => {
+            let room = limit.checked_sub(RESERVED_FILES).filter(|room| *room > 0);
+            let room = room.ok_or(StartError::Files { limit })?;
+            shared.options.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
+        }
+    };
     let mut sockets = Vec::new();
+    let mut files = Vec::new();
     for listener in &shared.options.listeners {
-        let bound = bind(&listener.address, shared.options.reuse_port);
-        sockets.push(
-            bound.map_err(|source| StartError::Listen {
-                address: listener.address.clone(),
-                source,
-            })?,
-        );
+        let failed = |source| StartError::Listen { address: listener.address.clone(), source };
+        sockets.push(bind(&listener.address, shared.options.reuse_port).map_err(failed)?);
+        if let Address::Unix(path) = &listener.address {
+            files.push(SocketFile::of(path).map_err(failed)?);
+        }
     }
-    let room = Arc::new(Semaphore::new(shared.options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let rooms = [connections_max, ASIDE_MAX, ASIDE_MAX];
+    let rooms = rooms.map(|room| Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))));
     let mut addresses = Vec::new();
     for (listener, (socket, address)) in shared.options.listeners.iter().zip(sockets) {
         addresses.push(address);
+        let [of_clients, of_metrics, of_peers] = &rooms;
+        let room = Arc::clone(match listener.role {
+            Role::Client | Role::Grpc | Role::Http => of_clients,
+            Role::Metrics => of_metrics,
+            Role::Peer => of_peers,
+        });
         let (listener, shared) = (listener.clone(), Arc::clone(shared));
-        let (connections, room) = (connections.clone(), Arc::clone(&room));
-        tokio::spawn(accept(shared, listener, socket, connections, room));
+        tokio::spawn(accept(shared, listener, socket, connections.clone(), room));
     }
-    Ok(addresses)
+    Ok((addresses, files))
+}
+
+/// Returns how many files the program may have open; `None`: as many as it likes.
+fn files_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
+/// Removes the socket of a server that was killed. What is no socket is somebody's file, and a
+/// socket that somebody listens on is theirs.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+    let kind = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        status => status?.file_type(),
+    };
+    if !kind.is_socket() {
+        let text = "there is a file that is no socket";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+    }
+    let probe = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    // A listener whose queue is full would be waited for.
+    rustix::io::ioctl_fionbio(&probe, true)?;
+    match connect(&probe, &SocketAddrUnix::new(path)?).map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
 }
 
 fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
@@ -108,11 +183,7 @@ fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
             Ok((Socket::Tcp(listener), Address::Tcp(address)))
         }
         Address::Unix(path) => {
-            // As etcd does: what a killed server left is in the way of the next.
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_stale(path)?;
             Ok((Socket::Unix(UnixListener::bind(path)?), address.clone()))
         }
     }
@@ -128,14 +199,15 @@ async fn accept(
     let mut closed = shared.closed();
     loop {
         let accepted = async {
-            // The semaphore is never closed.
-            let permit = Arc::clone(&room).acquire_owned().await.ok();
             let stream = match &socket {
                 Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
                 Socket::Unix(socket) => {
                     socket.accept().await.map(|(stream, _)| Stream::Unix(stream))
                 }
             };
+            // Who waits for room is one a socket, so that no socket keeps room for nobody. The
+            // semaphore is never closed.
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
             (permit, stream)
         };
         let (permit, stream) = tokio::select! {

@@ -64,7 +64,7 @@ use super::setters::setters;
 pub enum Address {
     /// A TCP address; port 0 lets the system choose.
     Tcp(SocketAddr),
-    /// A Unix socket; a file that is left there is replaced.
+    /// A Unix socket; one that a killed server left is replaced, and it is removed at the stop.
     Unix(PathBuf),
 }
 
@@ -103,6 +103,10 @@ pub struct Listener {
     pub tls: Option<Tls>,
 }
 
+/// Files of those that the program may have open which connections leave to the store. Source: etcd
+/// `reservedInternalFDNum`, `embed/etcd.go`, 3.6.16.
+pub const RESERVED_FILES: u64 = 150;
+
 /// How to serve; the defaults are etcd's.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -113,7 +117,9 @@ pub struct Options {
     pub request_bytes_max: usize,
     /// Most calls at once on one connection.
     pub streams_max: u32,
-    /// Most connections at once; more wait in the system's queue.
+    /// Most connections at once, but for those that ask for metrics alone and those of peers; more
+    /// wait in the system's queue. Never more than the files that the program may have open without
+    /// [`RESERVED_FILES`].
     pub connections_max: usize,
     /// Whether others may listen on the same TCP addresses (SO_REUSEPORT).
     pub reuse_port: bool,
@@ -136,6 +142,11 @@ pub struct Options {
     pub extensive_metrics: bool,
     /// Feature gates as the metrics tell them.
     pub features: Vec<Feature>,
+    /// What `/debug/vars` tells of the command line; whoever can connect reads it.
+    pub command_line: Vec<String>,
+    /// Whether gRPC's health service says that nothing is served while the database is
+    /// defragmented: the feature gate `StopGRPCServiceOnDefrag`.
+    pub stops_on_defrag: bool,
     /// Where what a person should know is told.
     pub log: Log,
 }
@@ -155,6 +166,8 @@ setters! { Options:
     host_whitelist: Vec<String>,
     extensive_metrics: bool,
     features: Vec<Feature>,
+    command_line: Vec<String>,
+    stops_on_defrag: bool,
     log: Log,
 }
 
@@ -175,6 +188,8 @@ impl Default for Options {
             host_whitelist: vec!["*".into()],
             extensive_metrics: false,
             features: Vec::new(),
+            command_line: Vec::new(),
+            stops_on_defrag: false,
             log: Log::silent(),
         }
     }
@@ -191,6 +206,15 @@ pub enum StartError {
         address: Address,
         /// Why.
         source: std::io::Error,
+    },
+    /// The program may not have enough files open.
+    #[error(
+        "{limit} files may be open (ulimit -n), and {RESERVED_FILES} of them are for the store \
+         alone: please set it higher"
+    )]
+    Files {
+        /// How many it may have open.
+        limit: u64,
     },
     /// The system gives no threads.
     #[error("start the server's threads: {0}")]
@@ -230,6 +254,7 @@ pub struct Server {
     closing: signal::Sender<bool>,
     /// Where it listens, in the order of the options.
     addresses: Vec<Address>,
+    files: Vec<listen::SocketFile>,
     connections: listen::Connections,
     shared: Arc<Shared>,
 }
@@ -239,7 +264,7 @@ impl Server {
     /// own.
     ///
     /// # Errors
-    /// A socket cannot be had; none is listened on then.
+    /// A socket cannot be had, or too few files; none is listened on then.
     pub fn start(store: Store, options: Options) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name("serve")
@@ -253,11 +278,11 @@ impl Server {
         let hashing = Arc::new(Semaphore::new(processors));
         let shared = Arc::new(Shared { store, options, metrics, closing: is_closing, hashing });
         let connections = listen::Connections::default();
-        let addresses = {
+        let (addresses, files) = {
             let _entered = runtime.enter();
             listen::start(&shared, &connections)?
         };
-        Ok(Self { runtime: Some(runtime), closing, addresses, connections, shared })
+        Ok(Self { runtime: Some(runtime), closing, addresses, files, connections, shared })
     }
 
     /// Returns what `/metrics` tells, in Prometheus' text format.
@@ -277,6 +302,8 @@ impl Server {
     /// and closes what is left. Must not be called on a thread of an asynchronous runtime.
     pub fn stop(mut self, limit: Duration) {
         self.closing.send_replace(true);
+        // While they are listened on nobody takes their places.
+        self.files.clear();
         if let Some(runtime) = self.runtime.take() {
             runtime.block_on(self.connections.ended(limit));
             runtime.shutdown_background();

@@ -43,8 +43,7 @@ pub(super) async fn vars(shared: &Shared, method: &Method) -> Response<Body> {
     if let Some(refusal) = only(method, &Method::GET) {
         return refusal;
     }
-    let words: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words = &shared.options.command_line;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let id = shared.store.member_id().to_string();
     let caller = shared.store.caller_named("root");

@@ -216,6 +216,7 @@ fn versions_members_and_variables_are_told() {
     let cluster = served.store.cluster_id().to_string();
     assert_eq!(members.header("X-Etcd-Cluster-Id"), Some(cluster.as_str()));
     let vars = served.get(Role::Client, "/debug/vars").json();
+    assert_eq!(vars["cmdline"], json!([]), "nobody said what may be told");
     assert_eq!(vars["raft.status"]["raftState"], json!("StateLeader"));
     assert!(vars["file_descriptor_limit"].as_u64() > Some(0));
 }
@@ -449,4 +450,30 @@ fn deep_and_broken_json_is_refused_in_time() {
     let answer = served.post("/v3/kv/put", &number);
     assert_eq!(answer.status, 400);
     assert!(answer.body.contains("invalid value for int64 field lease: 1000"));
+}
+
+#[test]
+fn the_command_line_is_told_as_it_is_handed_in() {
+    let words = ["etcd", "--discovery-password=(not shown)"].map(str::to_owned);
+    let served = serve(Options::default().command_line(words.clone()), store::Options::default());
+    let vars = served.get(Role::Client, "/debug/vars").json();
+    assert_eq!(vars["cmdline"], json!(words));
+}
+
+#[test]
+fn metrics_and_peers_are_answered_while_clients_take_all_connections() {
+    let served = serve(Options::default().connections_max(1_usize), store::Options::default());
+    let mut held = TcpStream::connect(served.address(Role::Client)).unwrap();
+    held.write_all(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut held = BufReader::new(held);
+    assert_eq!(head(&mut held).0, 200);
+    assert_eq!(served.get(Role::Metrics, "/health").status, 200);
+    assert_eq!(served.get(Role::Peer, "/version").status, 200);
+    // Whoever comes now waits until there is room.
+    let mut next = served.send(Role::Client, "GET /health", &[], b"");
+    next.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(next.fill_buf().is_err(), "it is answered beyond the limit");
+    next.get_ref().set_read_timeout(Some(LIMIT)).unwrap();
+    drop(held);
+    assert_eq!(head(&mut next).0, 200);
 }

@@ -14,8 +14,8 @@ use crate::store::open::Compat;
 
 /// Bytes that gRPC puts before each message, which are none of the message.
 const PREFIX: u64 = 5;
-/// Versions of clients that are told apart; what comes later is counted as the last.
-const VERSIONS_MAX: usize = 32;
+/// Versions of clients that are told apart by name.
+const VERSIONS_MAX: usize = 31;
 /// Bytes of a version that are kept; any version of etcd is shorter.
 const VERSION_BYTES: usize = 32;
 
@@ -111,17 +111,32 @@ struct OfVersion {
     streams: Shards<Counter>,
 }
 
+impl OfVersion {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), unary: Shards::default(), streams: Shards::default() }
+    }
+}
+
 /// The calls of a server.
 #[derive(Debug)]
 pub(in crate::store::serve) struct Calls {
     /// On the heap: it is large.
     shards: Box<Shards<Shard>>,
     versions: [OnceLock<OfVersion>; VERSIONS_MAX],
+    /// Clients that do not say what they speak.
+    unknown: OfVersion,
+    /// What is no version, and versions that came when there was no room for their names.
+    other: OfVersion,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { shards: Box::default(), versions: array::from_fn(|_| OnceLock::new()) }
+        Self {
+            shards: Box::default(),
+            versions: array::from_fn(|_| OnceLock::new()),
+            unknown: OfVersion::new("unknown"),
+            other: OfVersion::new("other"),
+        }
     }
 }
 
@@ -131,27 +146,17 @@ impl Calls {
         if let Some(of) = self.shards.own().of(method) {
             of.started.add(1);
         }
-        let name = version.filter(|name| name.len() <= VERSION_BYTES).unwrap_or("unknown");
-        if let Some(of) = self.version(name) {
-            let counts = if method.shape() == Shape::Unary { &of.unary } else { &of.streams };
-            counts.own().add(1);
-        }
+        let of = version.map_or(&self.unknown, |name| self.version(name));
+        let counts = if method.shape() == Shape::Unary { &of.unary } else { &of.streams };
+        counts.own().add(1);
     }
 
-    fn version(&self, name: &str) -> Option<&OfVersion> {
-        let mut last = None;
-        for slot in &self.versions {
-            let of = slot.get_or_init(|| OfVersion {
-                name: name.to_owned(),
-                unary: Shards::default(),
-                streams: Shards::default(),
-            });
-            if of.name == name {
-                return Some(of);
-            }
-            last = Some(of);
+    fn version(&self, name: &str) -> &OfVersion {
+        if !is_version(name) {
+            return &self.other;
         }
-        last
+        let mut slots = self.versions.iter().map(|slot| slot.get_or_init(|| OfVersion::new(name)));
+        slots.find(|of| of.name == name).unwrap_or(&self.other)
     }
 
     /// Messages of a client came, or the first bytes of them; `bytes` of the connection.
@@ -235,7 +240,8 @@ impl Calls {
             let name = format!("etcd_network_client_grpc_{word}_bytes_total");
             out.one(&name, help, Kind::Counter, &[], to_f64(self.shards.sum(of)));
         }
-        for of in self.versions.iter().map_while(OnceLock::get) {
+        let named = self.versions.iter().map_while(OnceLock::get);
+        for of in named.chain([&self.unknown, &self.other]) {
             for (word, counts) in [("stream", &of.streams), ("unary", &of.unary)] {
                 let count = counts.sum(Counter::get);
                 if count > 0 {
@@ -247,6 +253,14 @@ impl Calls {
             }
         }
     }
+}
+
+/// Tells whether a text is a version of etcd's API: two or three numbers.
+fn is_version(text: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+    text.len() <= VERSION_BYTES
+        && (2..=3).contains(&text.split('.').count())
+        && text.split('.').all(is_number)
 }
 
 fn bytes_in(shard: &Shard) -> u64 {

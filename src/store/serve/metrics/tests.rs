@@ -109,7 +109,8 @@ fn calls_are_counted_by_method_code_and_version() {
         let labels = format!("{{client_api_version=\"{version}\",type=\"{kind}\"}}");
         value(&text, &format!("etcd_server_client_requests_total{labels}"))
     };
-    assert_eq!((by("3.7", "unary"), by("3.7", "stream"), by("unknown", "unary")), (3.0, 1.0, 2.0));
+    assert_eq!((by("3.7", "unary"), by("3.7", "stream")), (3.0, 1.0));
+    assert_eq!((by("unknown", "unary"), by("other", "unary")), (1.0, 1.0));
     assert!(text.contains("grpc_method=\"Campaign\"") && !text.contains("grpc_method=\"Resign\""));
     let series = text.lines().filter(|line| line.starts_with("grpc_server_handled_total{"));
     assert_eq!(series.count(), 46 * 17);
@@ -127,6 +128,13 @@ fn clients_cannot_make_more_versions_than_there_is_room_for() {
     let counts: Vec<f64> =
         series.map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect();
     assert_eq!((counts.len(), counts.iter().sum::<f64>()), (32, 1000.0));
+    let other = "etcd_server_client_requests_total{client_api_version=\"other\",type=\"unary\"}";
+    assert_eq!(value(&text, other), 969.0);
+    for name in ["", "3", "3.", ".7", "3.x", "3.7.1.2", "v3.7", "3.7 ", "etcd"] {
+        metrics.calls.started(Method::Range, Some(name));
+    }
+    let text = metrics.render(&store);
+    assert_eq!(value(&text, other), 978.0, "what is no version has no series of its own");
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use prost::Message as _;
 use prost::bytes::{Bytes, BytesMut};
 use tonic::client::Grpc;
@@ -6,6 +8,8 @@ use tonic::{Request, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::*;
+use crate::store::guard::Caller;
+use crate::store::serve::StartError;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::grpc_health_v1 as health;
 use crate::store::wire::v3lockpb::LockRequest;
@@ -114,6 +118,22 @@ fn a_call_ends_with_the_time_that_its_client_gives_it() {
 }
 
 #[test]
+fn a_call_that_is_given_up_before_its_answer_ends_in_the_figures() {
+    let served = serve();
+    run(async {
+        let mut holder = served.client().await;
+        holder.lock("l", None).await.unwrap();
+        let mut client = served.client().await;
+        let waited = tokio::time::timeout(Duration::from_millis(200), client.lock("l", None));
+        assert!(waited.await.is_err(), "two hold the lock");
+        let labels = "grpc_code=\"Canceled\",grpc_method=\"Lock\",\
+                      grpc_service=\"v3lockpb.Lock\",grpc_type=\"unary\"";
+        let line = format!("grpc_server_handled_total{{{labels}}} 1");
+        until("its end", async || served.server.metrics().lines().any(|it| it == line)).await;
+    });
+}
+
+#[test]
 fn the_version_of_a_client_is_text() {
     let served = serve();
     run(async {
@@ -174,6 +194,93 @@ fn health_is_told_and_watched_until_the_server_stops() {
         drop((channel, states, unknown));
         stopped.await.unwrap();
     });
+}
+
+async fn health(served: &Served) -> i32 {
+    let request = health::HealthCheckRequest { service: String::new() };
+    let path = "/grpc.health.v1.Health/Check";
+    let checked: health::HealthCheckResponse =
+        ask(served, path, Request::new(request)).await.unwrap();
+    checked.status
+}
+
+#[test]
+fn nothing_is_said_to_be_served_while_the_database_is_defragmented_where_that_was_asked_for() {
+    for stops in [true, false] {
+        let served = serve_with(StoreOptions::default(), Options::default().stops_on_defrag(stops));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let end = Instant::now() + LONG * 2;
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+                    served.store.defragment(&Caller::default()).unwrap();
+                }
+            });
+            run(async {
+                if stops {
+                    until("a defragmentation", async || health(&served).await == 2).await;
+                } else {
+                    for _ in 0..20 {
+                        assert_eq!(health(&served).await, 1);
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(run(health(&served)), 1);
+    }
+}
+
+#[test]
+fn who_watches_health_is_told_that_the_store_failed() {
+    let served = serve();
+    run(async {
+        let mut client = Grpc::new(served.channel().await);
+        client.ready().await.unwrap();
+        let codec =
+            ProstCodec::<health::HealthCheckRequest, health::HealthCheckResponse>::default();
+        let path = "/grpc.health.v1.Health/Watch".parse().unwrap();
+        let request = Request::new(health::HealthCheckRequest { service: String::new() });
+        let answer = client.server_streaming(request, path, codec).await.unwrap();
+        let mut states: Streaming<health::HealthCheckResponse> = answer.into_inner();
+        assert_eq!(states.message().await.unwrap().unwrap().status, 1);
+        // One that is closed takes no more writes either.
+        served.store.close().unwrap();
+        assert_eq!(states.message().await.unwrap().unwrap().status, 2);
+    });
+}
+
+#[test]
+fn only_a_socket_that_nobody_listens_on_is_replaced_and_it_goes_at_the_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("data"), StoreOptions::default()).unwrap();
+    let path = dir.path().join("socket");
+    let start = || {
+        let address = Address::Unix(path.clone());
+        let listener = Listener { address, role: Role::Client, tls: None };
+        Server::start(store.clone(), Options::default().listeners(vec![listener]))
+    };
+    std::fs::write(&path, "somebody's").unwrap();
+    let refused = start().unwrap_err().to_string();
+    let words = format!("listen on {}: there is a file that is no socket", path.display());
+    assert_eq!(refused, words);
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    std::fs::remove_file(&path).unwrap();
+
+    // What is left of a server that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let server = start().unwrap();
+    let refused = start().unwrap_err();
+    assert!(matches!(refused, StartError::Listen { source, .. }
+        if source.kind() == std::io::ErrorKind::AddrInUse));
+    std::os::unix::net::UnixStream::connect(&path).unwrap();
+    server.stop(LONG);
+    assert!(!path.exists());
+    let server = start().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "somebody's").unwrap();
+    server.stop(LONG);
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
 }
 
 #[test]
