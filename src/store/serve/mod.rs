@@ -59,6 +59,9 @@ use super::Store;
 use super::lines::Log;
 use super::setters::setters;
 
+/// Calls that go through the whole database at once; more wait for their turn.
+const WHOLE_READS_MAX: usize = 8;
+
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
@@ -207,6 +210,8 @@ struct Shared {
     closing: signal::Receiver<bool>,
     /// Turns of those that hash or compare a password, which keeps a processor busy for long.
     hashing: Arc<Semaphore>,
+    /// Turns of those that go through the whole database.
+    reading: Arc<Semaphore>,
 }
 
 /// Is ready when the server is to stop.
@@ -251,7 +256,9 @@ impl Server {
         let metrics = Arc::new(metrics);
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let hashing = Arc::new(Semaphore::new(processors));
-        let shared = Arc::new(Shared { store, options, metrics, closing: is_closing, hashing });
+        let reading = Arc::new(Semaphore::new(WHOLE_READS_MAX));
+        let shared =
+            Arc::new(Shared { store, options, metrics, closing: is_closing, hashing, reading });
         let connections = listen::Connections::default();
         let addresses = {
             let _entered = runtime.enter();
