@@ -6,14 +6,14 @@ use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::config::LogSettings;
-use super::options::address_of;
+use super::config::{Listen, LogSettings};
+use super::options::{address_of, place_of};
 use super::signals::{Signals, notify_ready};
 use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Role, Server, StartError};
+use crate::store::serve::{self, Address, Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -42,7 +42,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Err(text) => return refuse(&Refusal::flags(text)),
     };
     log.info("Running: ", &[("args", &shown(words))]);
-    match serve(config, &log) {
+    match serve_until_told(config, &log) {
         Ok(code) => code,
         Err(text) => {
             log.fatal("failed to start", &[("error", &text)]);
@@ -133,7 +133,7 @@ fn shown(words: &[OsString]) -> Vec<String> {
 }
 
 /// Serves until a signal; the error is why it could not begin.
-fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
+fn serve_until_told(mut config: Config, log: &Log) -> Result<u8, String> {
     for note in &config.notes {
         note.write(log);
     }
@@ -158,9 +158,7 @@ fn serve(mut config: Config, log: &Log) -> Result<u8, String> {
     }
     raise_open_files();
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
-    for (url, _) in config.listen.urls() {
-        check_free(url).map_err(|error| cannot_listen(url, &error))?;
-    }
+    check_free(&config.listen)?;
     tell_start(&config, is_founded, log);
     let options = config.store_options()?;
     let store = match &config.read_only {
@@ -238,11 +236,26 @@ fn raise_open_files() {
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.
-fn check_free(url: &Url) -> io::Result<()> {
-    match url.scheme.is_socket_file() {
-        true => Ok(()),
-        false => std::net::TcpListener::bind(address_of(url)?).map(|_| ()),
+fn check_free(listen: &Listen) -> Result<(), String> {
+    let mut ours: Vec<(Address, Role)> = Vec::new();
+    for (url, role) in listen.urls() {
+        let failed = |error: io::Error| cannot_listen(url, &error);
+        let address = place_of(url).map_err(failed)?;
+        let is_any = matches!(&address, Address::Tcp(address) if address.port() == 0);
+        let other = ours.iter().find(|(other, _)| *other == address && !is_any);
+        match other {
+            // They share a socket.
+            Some((_, other)) if *other == role => continue,
+            Some(_) => {
+                let taken = failed(io::ErrorKind::AddrInUse.into());
+                return Err(format!("{taken} (by another --listen flag)"));
+            }
+            None => {}
+        }
+        serve::check_free(&address, listen.reuse_port).map_err(failed)?;
+        ours.push((address, role));
     }
+    Ok(())
 }
 
 fn cannot_listen(url: &Url, error: &io::Error) -> String {

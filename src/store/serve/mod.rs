@@ -52,6 +52,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch as signal};
 
+pub use self::listen::check_free;
 pub use self::metrics::Feature;
 use self::metrics::Metrics;
 use self::tls::Tls;
@@ -95,7 +96,8 @@ pub enum Role {
     Peer,
 }
 
-/// A socket to listen on.
+/// A socket to listen on. Listeners of one address and role share one: a connection that begins with
+/// TLS is told from one that does not.
 #[derive(Clone, Debug)]
 pub struct Listener {
     /// Where.
