@@ -8,7 +8,7 @@ use std::process;
 
 use super::config::{Listen, LogSettings};
 use super::options::{address_of, place_of};
-use super::signals::{Signals, notify_ready};
+use super::signals::{Signal, Signals, notify_ready};
 use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
@@ -169,7 +169,13 @@ fn serve_until_told(mut config: Config, log: &Log) -> Result<u8, String> {
     for note in store.notes() {
         log.info("data directory", &[("note", note)]);
     }
-    bootstrap_defrag(&config, &store, log);
+    // Whoever stops it while it opens what is large does not wait for more than that.
+    if signals.came().is_none() {
+        bootstrap_defrag(&config, &store, log);
+    }
+    if let Some(signal) = signals.came() {
+        return Ok(close(&config, &store, None, signal, log));
+    }
     let options = config.server_options(store.compat(), log)?;
     let server = match Server::start(store.clone(), options) {
         Ok(server) => server,
@@ -186,10 +192,18 @@ fn serve_until_told(mut config: Config, log: &Log) -> Result<u8, String> {
     };
     tell_ready(&config, &store, &server, log);
     let signal = signals.wait().map_err(|error| format!("wait for a signal: {error}"))?;
+    Ok(close(&config, &store, Some(server), signal, log))
+}
+
+/// Closes what a signal stops; returns what to exit with.
+fn close(config: &Config, store: &Store, server: Option<Server>, signal: Signal, log: &Log) -> u8 {
     log.info("received signal; shutting down", &[("signal", &signal.name())]);
-    let closing = [("name", &config.member.name as &dyn Field), ("data-dir", &dir)];
+    let closing: [(&str, &dyn Field); 2] =
+        [("name", &config.member.name), ("data-dir", &config.member.data_dir)];
     log.info("closing etcd server", &closing);
-    server.stop(config.request_timeout());
+    if let Some(server) = server {
+        server.stop(config.request_timeout());
+    }
     let code = match store.close() {
         Ok(()) => 0,
         Err(error) => {
@@ -199,8 +213,8 @@ fn serve_until_told(mut config: Config, log: &Log) -> Result<u8, String> {
     };
     log.info("closed etcd server", &closing);
     match code {
-        0 => Ok(signal.end()),
-        code => Ok(code),
+        0 => signal.end(),
+        code => code,
     }
 }
 

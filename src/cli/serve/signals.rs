@@ -34,14 +34,18 @@ impl Signals {
         Ok(Self { wakes, came })
     }
 
+    /// Tells which came, without waiting.
+    pub(super) fn came(&self) -> Option<Signal> {
+        let came = self.came.iter().find(|(_, flag)| flag.load(Ordering::Relaxed));
+        came.map(|(signal, _)| Signal(*signal))
+    }
+
     /// Waits for one.
     pub(super) fn wait(&mut self) -> io::Result<Signal> {
         loop {
             self.wakes.read_exact(&mut [0])?;
-            if let Some((signal, _)) =
-                self.came.iter().find(|(_, flag)| flag.load(Ordering::Relaxed))
-            {
-                return Ok(Signal(*signal));
+            if let Some(signal) = self.came() {
+                return Ok(signal);
             }
         }
     }
