@@ -4,12 +4,14 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::metrics::Metrics;
 use super::status::{Credentials, of_another_kind, status};
 use super::{Closed, Shared, dispatch};
 use crate::etcd::request::{LeaseGrant, LeaseRevoke};
@@ -56,6 +58,7 @@ impl Lease for Shared {
             who: Credentials::of(&request),
             requests: request.into_inner(),
             store: self.store.clone(),
+            metrics: Arc::clone(&self.metrics),
             header: self.header_without_revision(),
             bytes_max: dispatch::bytes_max(&self.options),
             late: None,
@@ -103,6 +106,7 @@ pub(super) struct Renewals {
     requests: Streaming<pb::LeaseKeepAliveRequest>,
     who: Credentials,
     store: Store,
+    metrics: Arc<Metrics>,
     header: pb::ResponseHeader,
     bytes_max: usize,
     late: Option<Late>,
@@ -162,6 +166,7 @@ impl Renewals {
             let request = match ready!(Pin::new(&mut self.requests).poll_next(context)) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => {
+                    self.metrics.stream_ended("lease-keepalive", "receive", &error);
                     return Poll::Ready(Some(Err(dispatch::reworded(error, self.bytes_max))));
                 }
                 Some(Ok(request)) => request,
