@@ -116,11 +116,7 @@ impl Config {
         let mut sides: [Option<Tls>; 2] = [None, None];
         let mut listeners = Vec::new();
         for (url, role) in self.listen.urls() {
-            let failed = |error: io::Error| format!("listen on {url}: {error}");
-            let address = match url.socket_file() {
-                Some(path) => Address::Unix(path),
-                None => Address::Tcp(address_of(url).map_err(failed)?),
-            };
+            let address = place_of(url).map_err(|error| format!("listen on {url}: {error}"))?;
             let [of_clients, of_peers] = &mut sides;
             let (side, settings) = match role {
                 Role::Peer => (of_peers, &self.peer_tls),
@@ -152,6 +148,14 @@ impl Listen {
         urls.extend(self.client_http.iter().map(|url| (url, Role::Http)));
         urls.extend(self.metrics.iter().map(|url| (url, Role::Metrics)));
         urls
+    }
+}
+
+/// Finds where to listen.
+pub(super) fn place_of(url: &Url) -> io::Result<Address> {
+    match url.socket_file() {
+        Some(path) => Ok(Address::Unix(path)),
+        None => address_of(url).map(Address::Tcp),
     }
 }
 

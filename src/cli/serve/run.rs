@@ -6,14 +6,14 @@ use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use super::config::LogSettings;
-use super::options::address_of;
-use super::signals::{Signals, notify_ready};
+use super::config::{Listen, LogSettings};
+use super::options::{address_of, place_of};
+use super::signals::{Signal, Signals, notify_ready};
 use super::url::Url;
 use super::{Asked, Config, Refusal, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
-use crate::store::serve::{Address, RESERVED_FILES, Role, Server, StartError};
+use crate::store::serve::{self, Address, RESERVED_FILES, Role, Server, StartError};
 use crate::store::{Compat, Store};
 
 /// Runs a command line, without the words that led here; returns what to exit with.
@@ -43,7 +43,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     };
     let words = shown(words);
     log.info("Running: ", &[("args", &words)]);
-    match serve(config, words, &log) {
+    match serve_until_told(config, words, &log) {
         Ok(code) => code,
         Err(text) => {
             log.fatal("failed to start", &[("error", &text)]);
@@ -135,7 +135,7 @@ fn shown(words: &[OsString]) -> Vec<String> {
 
 /// Serves until a signal, or until nothing can be written any more: whoever looks after the program
 /// starts it again then. The error is why it could not begin; `words` are told to whoever asks.
-fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String> {
+fn serve_until_told(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String> {
     for note in &config.notes {
         note.write(log);
     }
@@ -160,9 +160,7 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
     }
     let connections_max = raise_open_files()?;
     let mut signals = Signals::register().map_err(|error| format!("register signals: {error}"))?;
-    for (url, _) in config.listen.urls() {
-        check_free(url).map_err(|error| cannot_listen(url, &error))?;
-    }
+    check_free(&config.listen)?;
     tell_start(&config, is_founded, log);
     let options = config.store_options()?;
     let store = match &config.read_only {
@@ -173,7 +171,13 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
     for note in store.notes() {
         log.info("data directory", &[("note", note)]);
     }
-    bootstrap_defrag(&config, &store, log);
+    // Whoever stops it while it opens what is large does not wait for more than that.
+    if signals.came().is_none() {
+        bootstrap_defrag(&config, &store, log);
+    }
+    if let Some(signal) = signals.came() {
+        return Ok(close(&config, &store, None, Some(signal), log));
+    }
     let options = config.server_options(store.compat(), log)?;
     let options = options.command_line(words).connections_max(connections_max);
     let server = match Server::start(store.clone(), options) {
@@ -193,18 +197,29 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
     tell_ready(&config, &store, &server, log);
     let signal = signals.wait(|| store.failure().is_some());
     let signal = signal.map_err(|error| format!("wait for a signal: {error}"))?;
-    match (&signal, store.failure()) {
-        (Some(signal), _) => {
-            log.info("received signal; shutting down", &[("signal", &signal.name())]);
-        }
-        (None, why) => {
-            let why = why.map(|why| why.to_string()).unwrap_or_default();
-            log.fatal("the store cannot write any more", &[("error", &why)]);
-        }
+    Ok(close(&config, &store, Some(server), signal, log))
+}
+
+/// Closes what a signal stops, or what cannot write any more; returns what to exit with.
+fn close(
+    config: &Config,
+    store: &Store,
+    server: Option<Server>,
+    signal: Option<Signal>,
+    log: &Log,
+) -> u8 {
+    if let Some(signal) = &signal {
+        log.info("received signal; shutting down", &[("signal", &signal.name())]);
+    } else {
+        let why = store.failure().map(|why| why.to_string()).unwrap_or_default();
+        log.fatal("the store cannot write any more", &[("error", &why)]);
     }
-    let closing = [("name", &config.member.name as &dyn Field), ("data-dir", &dir)];
+    let closing: [(&str, &dyn Field); 2] =
+        [("name", &config.member.name), ("data-dir", &config.member.data_dir)];
     log.info("closing etcd server", &closing);
-    server.stop(config.request_timeout());
+    if let Some(server) = server {
+        server.stop(config.request_timeout());
+    }
     let code = match store.close() {
         Ok(()) => 0,
         Err(error) => {
@@ -214,9 +229,9 @@ fn serve(mut config: Config, words: Vec<String>, log: &Log) -> Result<u8, String
     };
     log.info("closed etcd server", &closing);
     match (code, signal) {
-        (0, Some(signal)) => Ok(signal.end()),
-        (0, None) => Ok(1),
-        (code, _) => Ok(code),
+        (0, Some(signal)) => signal.end(),
+        (0, None) => 1,
+        (code, _) => code,
     }
 }
 
@@ -262,11 +277,26 @@ fn raise_open_files() -> Result<usize, String> {
 }
 
 /// Finds out that an address is taken before a directory is founded for nothing.
-fn check_free(url: &Url) -> io::Result<()> {
-    match url.scheme.is_socket_file() {
-        true => Ok(()),
-        false => std::net::TcpListener::bind(address_of(url)?).map(|_| ()),
+fn check_free(listen: &Listen) -> Result<(), String> {
+    let mut ours: Vec<(Address, Role)> = Vec::new();
+    for (url, role) in listen.urls() {
+        let failed = |error: io::Error| cannot_listen(url, &error);
+        let address = place_of(url).map_err(failed)?;
+        let is_any = matches!(&address, Address::Tcp(address) if address.port() == 0);
+        let other = ours.iter().find(|(other, _)| *other == address && !is_any);
+        match other {
+            // They share a socket.
+            Some((_, other)) if *other == role => continue,
+            Some(_) => {
+                let taken = failed(io::ErrorKind::AddrInUse.into());
+                return Err(format!("{taken} (by another --listen flag)"));
+            }
+            None => {}
+        }
+        serve::check_free(&address, listen.reuse_port).map_err(failed)?;
+        ours.push((address, role));
     }
+    Ok(())
 }
 
 fn cannot_listen(url: &Url, error: &io::Error) -> String {

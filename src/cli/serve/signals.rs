@@ -38,6 +38,12 @@ impl Signals {
         Ok(Self { wakes, came })
     }
 
+    /// Tells which came, without waiting.
+    pub(super) fn came(&self) -> Option<Signal> {
+        let came = self.came.iter().find(|(_, flag)| flag.load(Ordering::Relaxed));
+        came.map(|(signal, _)| Signal(*signal))
+    }
+
     /// Waits for one; `None`: what is looked at meanwhile is over.
     pub(super) fn wait(&mut self, is_over: impl Fn() -> bool) -> io::Result<Option<Signal>> {
         self.wakes.set_read_timeout(Some(LOOK))?;
@@ -46,10 +52,8 @@ impl Signals {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => read?,
             }
-            if let Some((signal, _)) =
-                self.came.iter().find(|(_, flag)| flag.load(Ordering::Relaxed))
-            {
-                return Ok(Some(Signal(*signal)));
+            if let Some(signal) = self.came() {
+                return Ok(Some(signal));
             }
             if is_over() {
                 return Ok(None);

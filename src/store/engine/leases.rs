@@ -1,5 +1,10 @@
 //! Requests on leases and alarms.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
 use super::calls::unexpected;
 use super::queue::{Proposal, Reply};
 use super::{Shared, Store};
@@ -12,7 +17,7 @@ use crate::store::answer::{self, Answer};
 use crate::store::error::Error;
 use crate::store::guard::{Caller, Wish};
 use crate::store::lease::Renewal;
-use crate::store::pending::pending;
+use crate::store::pending::{Pending, pending};
 
 /// What is known of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +29,48 @@ pub struct LeaseStatus {
     pub granted_ttl_s: i64,
     /// Keys that are attached, in order, where they were asked for.
     pub keys: Vec<Vec<u8>>,
+}
+
+/// What came of keeping a lease alive without waiting.
+#[derive(Debug)]
+pub enum KeepAlive {
+    /// Its seconds to live; 0 where there is no such lease.
+    Done(Answer<i64>),
+    /// It ran out, and its end is on the way.
+    Ending(LeaseEnd),
+    /// The log has to be told: [`Store::lease_keep_alive`] does it, and waits.
+    Recording,
+}
+
+/// Waits for the end of a lease, for as long as somebody polls; it answers as
+/// [`Store::lease_keep_alive`] does, or that the store was closed.
+#[derive(Debug)]
+pub struct LeaseEnd {
+    shared: Arc<Shared>,
+    id: i64,
+    revision: i64,
+    /// `None` when it came.
+    end: Option<Pending<()>>,
+}
+
+impl Future for LeaseEnd {
+    type Output = Result<Answer<i64>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let revision = self.revision;
+        let Some(end) = &mut self.end else { return Poll::Ready(Err(Error::Stopped)) };
+        let ended = ready!(Pin::new(end).poll(context));
+        self.end = None;
+        Poll::Ready(ended.map(|()| Answer { revision, body: 0 }).ok_or(Error::Stopped))
+    }
+}
+
+impl Drop for LeaseEnd {
+    fn drop(&mut self) {
+        if self.end.take().is_some() {
+            self.shared.ends.prune(self.id);
+        }
+    }
 }
 
 impl Store {
@@ -90,27 +137,36 @@ impl Store {
         Ok(Answer { revision, body })
     }
 
-    /// The same without waiting: `None` where the lease's end, or the log, has to be waited for.
+    /// The same without a thread that waits: what has to be waited for is told.
     ///
     /// # Errors
     /// No permission, or the store is closed.
-    pub fn lease_keep_alive_now(
-        &self,
-        caller: &Caller,
-        id: i64,
-    ) -> Result<Option<Answer<i64>>, Error> {
+    pub fn lease_keep_alive_now(&self, caller: &Caller, id: i64) -> Result<KeepAlive, Error> {
         let shared = self.shared();
         shared.check_writable()?;
         shared.check(caller, Wish::KeepAlive(id))?;
         let revision = self.revision();
-        let renewal = shared.lessor().renew(id);
-        Ok(match renewal {
-            Renewal::Renewed { ttl_s, is_recorded: false } => {
-                Some(Answer { revision, body: ttl_s })
-            }
-            Renewal::Missing => Some(Answer { revision, body: 0 }),
-            Renewal::Renewed { is_recorded: true, .. } | Renewal::Ending => None,
-        })
+        let mut end = None;
+        loop {
+            let renewal = shared.lessor().renew(id);
+            let ttl_s = match (renewal, end.take()) {
+                (Renewal::Renewed { is_recorded: true, .. }, _) => return Ok(KeepAlive::Recording),
+                (Renewal::Renewed { ttl_s, is_recorded: false }, _) => ttl_s,
+                (Renewal::Missing, _) => 0,
+                // Its end may have come before it was waited for.
+                (Renewal::Ending, None) => {
+                    end = Some(LeaseEnd {
+                        shared: Arc::clone(shared),
+                        id,
+                        revision,
+                        end: Some(shared.ends.of(id)),
+                    });
+                    continue;
+                }
+                (Renewal::Ending, Some(end)) => return Ok(KeepAlive::Ending(end)),
+            };
+            return Ok(KeepAlive::Done(Answer { revision, body: ttl_s }));
+        }
     }
 
     /// Tells a lease's time, and its keys where they are asked for.

@@ -53,7 +53,7 @@ use std::time::Duration;
 
 pub use auth::NewUser;
 pub use cluster::Status;
-pub use leases::LeaseStatus;
+pub use leases::{KeepAlive, LeaseEnd, LeaseStatus};
 pub use options::Options;
 pub use queue::{Done, Outcome};
 pub use snapshot::Snapshot;

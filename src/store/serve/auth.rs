@@ -42,14 +42,7 @@ impl Shared {
         &self,
         work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Status> {
-        // The semaphore is never closed.
-        let turn = std::sync::Arc::clone(&self.hashing).acquire_owned().await.ok();
-        // The turn is over when the work is, not when its client is gone.
-        self.aside(move |store| {
-            let _turn = turn;
-            work(store)
-        })
-        .await
+        self.aside_in_turn(&self.hashing, work).await
     }
 
     /// Reads users or roles.

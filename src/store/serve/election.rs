@@ -151,7 +151,7 @@ async fn observe(
             }
         };
         tell(told, response(recipe, revision, &leader)).await?;
-        let watcher = recipe.watch(leader.record().key, b"", revision.saturating_add(1));
+        let watcher = recipe.watch(leader.record().key, b"", revision.saturating_add(1))?;
         'leader: loop {
             let news = watcher.next().await?;
             for (event, _) in &news.events {
@@ -171,7 +171,7 @@ async fn first_put(
     end: &[u8],
     revision: i64,
 ) -> Result<Kv, Status> {
-    let watcher = recipe.watch(prefix, end, revision);
+    let watcher = recipe.watch(prefix, end, revision)?;
     loop {
         let news = watcher.next().await?;
         if let Some((event, _)) = news.events.into_iter().find(|(event, _)| !event.is_delete) {

@@ -4,16 +4,18 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::task::JoinHandle;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::status::{Credentials, given_up, of_another_kind, status};
+use super::metrics::Metrics;
+use super::status::{Credentials, of_another_kind, status};
 use super::{Closed, Shared, dispatch};
 use crate::etcd::request::{LeaseGrant, LeaseRevoke};
+use crate::store::engine::KeepAlive;
 use crate::store::wire::etcdserverpb as pb;
 use crate::store::wire::etcdserverpb::lease_server::Lease;
 use crate::store::{Answer, Error, Store, answer};
@@ -56,6 +58,7 @@ impl Lease for Shared {
             who: Credentials::of(&request),
             requests: request.into_inner(),
             store: self.store.clone(),
+            metrics: Arc::clone(&self.metrics),
             header: self.header_without_revision(),
             bytes_max: dispatch::bytes_max(&self.options),
             late: None,
@@ -92,10 +95,10 @@ impl Lease for Shared {
     }
 }
 
-/// A lease whose end is on the way: what comes of it is waited for on a thread.
+/// A renewal that is waited for.
 struct Late {
     id: i64,
-    outcome: JoinHandle<Result<Answer<i64>, Error>>,
+    outcome: Pin<Box<dyn Future<Output = Result<Answer<i64>, Error>> + Send>>,
 }
 
 /// Answers of a stream that keeps leases alive: one for each request, in their order.
@@ -103,6 +106,7 @@ pub(super) struct Renewals {
     requests: Streaming<pb::LeaseKeepAliveRequest>,
     who: Credentials,
     store: Store,
+    metrics: Arc<Metrics>,
     header: pb::ResponseHeader,
     bytes_max: usize,
     late: Option<Late>,
@@ -120,11 +124,19 @@ impl Renewals {
     /// Renews a lease; `None` where that has to be waited for.
     fn renew(&mut self, id: i64) -> Result<Option<pb::LeaseKeepAliveResponse>, Error> {
         let caller = self.who.caller(&self.store)?;
-        if let Some(answer) = self.store.lease_keep_alive_now(&caller, id)? {
-            return Ok(Some(self.response(id, &answer)));
-        }
         let store = self.store.clone();
-        let outcome = tokio::task::spawn_blocking(move || store.lease_keep_alive(&caller, id));
+        let outcome: Pin<Box<dyn Future<Output = _> + Send>> =
+            match store.lease_keep_alive_now(&caller, id)? {
+                KeepAlive::Done(answer) => return Ok(Some(self.response(id, &answer))),
+                KeepAlive::Ending(end) => Box::pin(async move {
+                    let ended = tokio::time::timeout(store.request_timeout(), end).await;
+                    ended.unwrap_or(Err(Error::Timeout))
+                }),
+                KeepAlive::Recording => Box::pin(async move {
+                    let record = move || store.lease_keep_alive(&caller, id);
+                    tokio::task::spawn_blocking(record).await.unwrap_or(Err(Error::Stopped))
+                }),
+            };
         self.late = Some(Late { id, outcome });
         Ok(None)
     }
@@ -144,17 +156,17 @@ impl Renewals {
                 return Poll::Ready(Some(Err(status(&Error::Stopped))));
             }
             if let Some(Late { id, outcome }) = &mut self.late {
-                let (id, outcome) = (*id, ready!(Pin::new(outcome).poll(context)));
+                let (id, outcome) = (*id, ready!(outcome.as_mut().poll(context)));
                 self.late = None;
                 return Poll::Ready(Some(match outcome {
-                    Ok(Ok(answer)) => Ok(self.response(id, &answer)),
-                    Ok(Err(error)) => Err(status(&error)),
-                    Err(_) => Err(given_up()),
+                    Ok(answer) => Ok(self.response(id, &answer)),
+                    Err(error) => Err(status(&error)),
                 }));
             }
             let request = match ready!(Pin::new(&mut self.requests).poll_next(context)) {
                 None => return Poll::Ready(None),
                 Some(Err(error)) => {
+                    self.metrics.stream_ended("lease-keepalive", "receive", &error);
                     return Poll::Ready(Some(Err(dispatch::reworded(error, self.bytes_max))));
                 }
                 Some(Ok(request)) => request,

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -18,12 +19,13 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 use tokio::sync::{Semaphore, watch as signal};
 
 use super::dispatch;
-use super::tls::Peer;
+use super::tls::{Peer, Tls};
 use super::{Address, Listener, RESERVED_FILES, Role, Shared, StartError};
 
 /// Connections that the system may hold for us.
@@ -99,6 +101,31 @@ impl Drop for SocketFile {
     }
 }
 
+/// What a socket is for: all listeners of one address and role, as etcd puts them together.
+#[derive(Clone)]
+struct Use {
+    role: Role,
+    tls: Option<Tls>,
+    /// Whether what is no TLS is served as well, or alone.
+    is_plain: bool,
+}
+
+/// A socket that listeners share.
+struct Shares {
+    socket: Socket,
+    /// Where it was asked for, and where it is.
+    asked: Address,
+    address: Address,
+    what: Use,
+}
+
+impl Shares {
+    fn fits(&self, listener: &Listener) -> bool {
+        let is_any = matches!(&self.asked, Address::Tcp(address) if address.port() == 0);
+        !is_any && self.asked == listener.address && self.what.role == listener.role
+    }
+}
+
 /// Listens on every socket, and serves what comes; returns where, and the files of sockets.
 pub(super) fn start(
     shared: &Arc<Shared>,
@@ -112,28 +139,37 @@ pub(super) fn start(
             shared.options.connections_max.min(usize::try_from(room).unwrap_or(usize::MAX))
         }
     };
-    let mut sockets = Vec::new();
+    let mut sockets: Vec<Shares> = Vec::new();
     let mut files = Vec::new();
+    let mut addresses = Vec::new();
     for listener in &shared.options.listeners {
-        let failed = |source| StartError::Listen { address: listener.address.clone(), source };
-        sockets.push(bind(&listener.address, shared.options.reuse_port).map_err(failed)?);
-        if let Address::Unix(path) = &listener.address {
+        if let Some(there) = sockets.iter_mut().find(|socket| socket.fits(listener)) {
+            there.what.is_plain |= listener.tls.is_none();
+            there.what.tls = there.what.tls.take().or_else(|| listener.tls.clone());
+            addresses.push(there.address.clone());
+            continue;
+        }
+        let asked = listener.address.clone();
+        let failed = |source| StartError::Listen { address: asked.clone(), source };
+        let (socket, address) = bind(&asked, shared.options.reuse_port).map_err(failed)?;
+        if let Address::Unix(path) = &asked {
             files.push(SocketFile::of(path).map_err(failed)?);
         }
+        addresses.push(address.clone());
+        let (role, tls) = (listener.role, listener.tls.clone());
+        let what = Use { role, is_plain: tls.is_none(), tls };
+        sockets.push(Shares { socket, asked, address, what });
     }
     let rooms = [connections_max, ASIDE_MAX, ASIDE_MAX];
     let rooms = rooms.map(|room| Arc::new(Semaphore::new(room.min(Semaphore::MAX_PERMITS))));
-    let mut addresses = Vec::new();
-    for (listener, (socket, address)) in shared.options.listeners.iter().zip(sockets) {
-        addresses.push(address);
+    for Shares { socket, what, .. } in sockets {
         let [of_clients, of_metrics, of_peers] = &rooms;
-        let room = Arc::clone(match listener.role {
+        let room = Arc::clone(match what.role {
             Role::Client | Role::Grpc | Role::Http => of_clients,
             Role::Metrics => of_metrics,
             Role::Peer => of_peers,
         });
-        let (listener, shared) = (listener.clone(), Arc::clone(shared));
-        tokio::spawn(accept(shared, listener, socket, connections.clone(), room));
+        tokio::spawn(accept(Arc::clone(shared), what, socket, connections.clone(), room));
     }
     Ok((addresses, files))
 }
@@ -167,18 +203,33 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Finds out whether an address can be listened on, and lets go of it again.
+///
+/// # Errors
+/// It cannot, or others listen there. A Unix socket is not looked at.
+pub fn check_free(address: &Address, reuse_port: bool) -> io::Result<()> {
+    match address {
+        Address::Tcp(address) => bound(*address, reuse_port).map(drop),
+        Address::Unix(_) => Ok(()),
+    }
+}
+
+fn bound(address: SocketAddr, reuse_port: bool) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A port that was in use a moment ago can be had again.
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(reuse_port)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
 fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
     match address {
         Address::Tcp(address) => {
-            let socket = match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4(),
-                SocketAddr::V6(_) => TcpSocket::new_v6(),
-            }?;
-            // A port that was in use a moment ago can be had again.
-            socket.set_reuseaddr(true)?;
-            socket.set_reuseport(reuse_port)?;
-            socket.bind(*address)?;
-            let listener = socket.listen(BACKLOG)?;
+            let listener = bound(*address, reuse_port)?.listen(BACKLOG)?;
             let address = listener.local_addr()?;
             Ok((Socket::Tcp(listener), Address::Tcp(address)))
         }
@@ -191,7 +242,7 @@ fn bind(address: &Address, reuse_port: bool) -> io::Result<(Socket, Address)> {
 
 async fn accept(
     shared: Arc<Shared>,
-    listener: Listener,
+    what: Use,
     socket: Socket,
     connections: Connections,
     room: Arc<Semaphore>,
@@ -219,11 +270,11 @@ async fn accept(
             continue;
         };
         let one = connections.one_more();
-        let (shared, listener) = (Arc::clone(&shared), listener.clone());
+        let (shared, mut what) = (Arc::clone(&shared), what.clone());
         tokio::spawn(async move {
             let _counted = (permit, one);
             let ready = tokio::select! {
-                ready = stream.ready(shared.options.patience) => ready,
+                ready = stream.ready(shared.options.patience, &mut what) => ready,
                 () = shared.closed() => return,
             };
             if !ready {
@@ -231,8 +282,8 @@ async fn accept(
             }
             let remote = stream.remote();
             match stream {
-                Stream::Tcp(stream) => secured(shared, listener, &remote, stream).await,
-                Stream::Unix(stream) => secured(shared, listener, &remote, stream).await,
+                Stream::Tcp(stream) => secured(shared, what, &remote, stream).await,
+                Stream::Unix(stream) => secured(shared, what, &remote, stream).await,
             }
         });
     }
@@ -253,9 +304,9 @@ impl Stream {
         .unwrap_or_default()
     }
 
-    /// Prepares a new connection, and waits until its peer says something; a peer that says nothing
-    /// is not waited for for ever.
-    async fn ready(&self, limit: Duration) -> bool {
+    /// Prepares a new connection, and waits until its peer says something, which tells whether it is
+    /// TLS where that may be; a peer that says nothing is not waited for for ever.
+    async fn ready(&self, limit: Duration, what: &mut Use) -> bool {
         let said = async {
             match self {
                 Self::Tcp(stream) => {
@@ -264,32 +315,65 @@ impl Stream {
                     let _ = rustix::net::sockopt::set_socket_keepalive(stream, true);
                     let _ = rustix::net::sockopt::set_tcp_keepidle(stream, KEEPALIVE);
                     let _ = rustix::net::sockopt::set_tcp_keepintvl(stream, KEEPALIVE);
-                    stream.readable().await
+                    stream.readable().await?;
                 }
-                Self::Unix(stream) => stream.readable().await,
+                Self::Unix(stream) => stream.readable().await?,
             }
+            if what.is_plain && what.tls.is_some() && !self.begins_tls().await? {
+                what.tls = None;
+            }
+            Ok::<(), io::Error>(())
         };
         matches!(tokio::time::timeout(limit, said).await, Ok(Ok(())))
     }
+
+    /// Looks at the first byte, and leaves it where it is.
+    async fn begins_tls(&self) -> io::Result<bool> {
+        let mut first = [0];
+        loop {
+            let looked = match self {
+                Self::Tcp(stream) => {
+                    stream.readable().await?;
+                    stream.try_io(Interest::READABLE, || peek(stream, &mut first))
+                }
+                Self::Unix(stream) => {
+                    stream.readable().await?;
+                    stream.try_io(Interest::READABLE, || peek(stream, &mut first))
+                }
+            };
+            match looked {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                looked => return looked.map(|()| first == [TLS_HANDSHAKE]),
+            }
+        }
+    }
 }
+
+fn peek(socket: impl AsFd, first: &mut [u8; 1]) -> io::Result<()> {
+    rustix::net::recv(socket, first, RecvFlags::PEEK)?;
+    Ok(())
+}
+
+/// First byte of a connection over TLS; HTTP begins with a letter.
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Time after which the system asks whether a quiet peer is there, and asks again.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Serves a connection behind TLS, where its listener speaks that.
-async fn secured<IO>(shared: Arc<Shared>, listener: Listener, remote: &str, io: IO)
+/// Serves a connection, behind TLS where that is spoken.
+async fn secured<IO>(shared: Arc<Shared>, what: Use, remote: &str, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Some(tls) = &listener.tls else {
-        return connection(shared, listener.role, Peer::default(), io).await;
+    let Some(tls) = &what.tls else {
+        return connection(shared, what.role, Peer::default(), io).await;
     };
     let accepted = tokio::select! {
         accepted = tls.accept(io) => accepted,
         () = shared.closed() => return,
     };
     match accepted {
-        Ok((io, peer)) => connection(shared, listener.role, peer, io).await,
+        Ok((io, peer)) => connection(shared, what.role, peer, io).await,
         Err(error) => tls.rejected(remote, &error),
     }
 }

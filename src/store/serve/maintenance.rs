@@ -95,7 +95,7 @@ impl Maintenance for Shared {
         request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
         let caller = self.caller(&request)?;
-        self.aside(move |store| store.defragment(&caller)).await?;
+        self.aside_in_turn(&self.reading, move |store| store.defragment(&caller)).await?;
         Ok(Response::new(pb::DefragmentResponse { header: None }))
     }
 
@@ -104,7 +104,8 @@ impl Maintenance for Shared {
         request: Request<pb::HashRequest>,
     ) -> Result<Response<pb::HashResponse>, Status> {
         let caller = self.caller(&request)?;
-        let Answer { revision, body } = self.aside(move |store| store.hash(&caller)).await?;
+        let Answer { revision, body } =
+            self.aside_in_turn(&self.reading, move |store| store.hash(&caller)).await?;
         Ok(Response::new(pb::HashResponse { header: self.header(revision), hash: body }))
     }
 
@@ -114,7 +115,9 @@ impl Maintenance for Shared {
     ) -> Result<Response<pb::HashKvResponse>, Status> {
         let caller = self.caller(&request)?;
         let revision = request.into_inner().revision;
-        let answer = self.aside(move |store| store.hash_kv(&caller, revision)).await?;
+        let answer = self
+            .aside_in_turn(&self.reading, move |store| store.hash_kv(&caller, revision))
+            .await?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.header(answer.revision),
             hash: answer.body.hash,

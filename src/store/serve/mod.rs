@@ -52,12 +52,16 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch as signal};
 
+pub use self::listen::check_free;
 pub use self::metrics::Feature;
 use self::metrics::Metrics;
 use self::tls::Tls;
 use super::Store;
 use super::lines::Log;
 use super::setters::setters;
+
+/// Calls that go through the whole database at once; more wait for their turn.
+const WHOLE_READS_MAX: usize = 8;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,7 +96,8 @@ pub enum Role {
     Peer,
 }
 
-/// A socket to listen on.
+/// A socket to listen on. Listeners of one address and role share one: a connection that begins with
+/// TLS is told from one that does not.
 #[derive(Clone, Debug)]
 pub struct Listener {
     /// Where.
@@ -231,6 +236,8 @@ struct Shared {
     closing: signal::Receiver<bool>,
     /// Turns of those that hash or compare a password, which keeps a processor busy for long.
     hashing: Arc<Semaphore>,
+    /// Turns of those that go through the whole database.
+    reading: Arc<Semaphore>,
 }
 
 /// Is ready when the server is to stop.
@@ -276,7 +283,9 @@ impl Server {
         let metrics = Arc::new(metrics);
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let hashing = Arc::new(Semaphore::new(processors));
-        let shared = Arc::new(Shared { store, options, metrics, closing: is_closing, hashing });
+        let reading = Arc::new(Semaphore::new(WHOLE_READS_MAX));
+        let shared =
+            Arc::new(Shared { store, options, metrics, closing: is_closing, hashing, reading });
         let connections = listen::Connections::default();
         let (addresses, files) = {
             let _entered = runtime.enter();

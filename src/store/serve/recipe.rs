@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use tonic::{Request, Status};
 
-use super::status::{answer, given_up, of_another_kind};
+use super::status::{Credentials, answer, given_up, of_another_kind};
 use super::{Shared, convert};
 use crate::etcd::apply::Refusal;
 use crate::etcd::request::{Body, Compare, DeleteRange, LeaseGrant, Op, Operand, Put, Txn};
@@ -26,11 +26,12 @@ const TTL_S: i64 = 60;
 /// Target of a comparison: revision of creation.
 const CREATED: u64 = 1;
 
-/// Who works on such keys.
+/// Who works on such keys. Who that is, is asked for each request: waiting may take longer than the
+/// rules, or a token, are what they were.
 #[derive(Clone, Debug)]
 pub(super) struct Recipe {
     store: Store,
-    caller: Caller,
+    who: Credentials,
     header: pb::ResponseHeader,
 }
 
@@ -94,13 +95,19 @@ pub(super) fn read(txn: &answers::Txn, place: usize) -> &[Kv] {
 
 impl Shared {
     pub(super) fn recipe<T>(&self, request: &Request<T>) -> Result<Recipe, Status> {
-        let caller = self.caller(request).map_err(|status| unknown(status.message()))?;
         let header = self.header_without_revision();
-        Ok(Recipe { store: self.store.clone(), caller, header })
+        let recipe = Recipe { store: self.store.clone(), who: Credentials::of(request), header };
+        recipe.caller()?;
+        Ok(recipe)
     }
 }
 
 impl Recipe {
+    /// Finds out who calls, now.
+    fn caller(&self) -> Result<Caller, Status> {
+        self.who.caller(&self.store).map_err(unknown)
+    }
+
     pub(super) fn header(&self, revision: i64) -> Option<pb::ResponseHeader> {
         let revision = if revision == 0 { self.store.revision() } else { revision };
         Some(pb::ResponseHeader { revision, ..self.header })
@@ -118,7 +125,7 @@ impl Recipe {
     }
 
     async fn done(&self, request: Submission<'_>) -> Result<Answer, Status> {
-        let pending = self.store.submit(&self.caller, request).map_err(unknown)?;
+        let pending = self.store.submit(&self.caller()?, request).map_err(unknown)?;
         answer(&self.store, pending).await.map_err(|status| unknown(status.message()))
     }
 
@@ -161,18 +168,23 @@ impl Recipe {
         &self,
         request: pb::RangeRequest,
     ) -> Result<Answer<answers::Range>, Status> {
-        let (store, caller) = (self.store.clone(), self.caller.clone());
+        let (store, caller) = (self.store.clone(), self.caller()?);
         let read = move || store.range(&caller, &convert::range(&request));
         tokio::task::spawn_blocking(read).await.map_err(|_| given_up())?.map_err(unknown)
     }
 
     /// Watches a range from a revision on.
-    pub(super) fn watch(&self, key: &[u8], range_end: &[u8], revision: i64) -> Watcher {
-        let watchers = self.store.watch(&self.caller);
+    pub(super) fn watch(
+        &self,
+        key: &[u8],
+        range_end: &[u8],
+        revision: i64,
+    ) -> Result<Watcher, Status> {
+        let watchers = self.store.watch(&self.caller()?);
         let create = Create::default().start_revision(revision);
         let (key, range_end) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(range_end));
         watchers.create(create.key(key).range_end(range_end));
-        Watcher { watchers }
+        Ok(Watcher { watchers })
     }
 
     /// Waits until no key of a prefix is left that was created before a revision.
@@ -185,7 +197,7 @@ impl Recipe {
             };
             let Answer { revision, body } = self.range(newest_of_them).await?;
             let Some(older) = body.kvs.first() else { return Ok(()) };
-            let watcher = self.watch(older.record().key, b"", revision);
+            let watcher = self.watch(older.record().key, b"", revision)?;
             while !watcher.next().await?.events.iter().any(|(event, _)| event.is_delete) {}
         }
     }
@@ -247,10 +259,11 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.is_on {
+            let Recipe { store, who, .. } = &self.recipe;
             let body = Body::Txn(delete_if(&self.key, self.created));
             // Where it does not come to be, the key ends with its lease.
             let _ = Submission::try_from(body)
-                .and_then(|request| self.recipe.store.submit(&self.recipe.caller, request));
+                .and_then(|request| store.submit(&who.caller(store)?, request));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Status};
 
@@ -119,6 +120,23 @@ impl Shared {
         let store = self.store.clone();
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
         done.map_err(|_| given_up())?.map_err(|error| status(&error))
+    }
+
+    /// The same for work of which only so much is done at once: the rest of it waits without a
+    /// thread, so that others find one.
+    pub(super) async fn aside_in_turn<T: Send + 'static>(
+        &self,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Status> {
+        // The semaphore is never closed.
+        let turn = Arc::clone(turns).acquire_owned().await.ok();
+        // The turn is over when the work is, not when its client is gone.
+        self.aside(move |store| {
+            let _turn = turn;
+            work(store)
+        })
+        .await
     }
 }
 

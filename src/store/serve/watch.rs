@@ -100,7 +100,7 @@ impl Responses {
                 Poll::Ready(Some(Ok(request))) => self.take(request),
                 Poll::Ready(Some(Err(error))) => {
                     self.requests = None;
-                    self.metrics.stream_failed("watch", "receive");
+                    self.metrics.stream_ended("watch", "receive", &error);
                     return Err(if error.code() == Code::Cancelled {
                         Status::cancelled("etcdserver: watch canceled")
                     } else {

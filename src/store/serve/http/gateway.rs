@@ -16,12 +16,14 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::super::Shared;
 use super::super::call::Source;
 use super::super::dispatch;
+use super::super::status::given_up;
 use super::json::{Style, Values, read, text, write};
 use super::set;
 use crate::store::wire::shape::{Message, Method as Called};
@@ -84,8 +86,37 @@ const ROUTES: &[(&str, &str)] = &[
 
 /// Bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
-/// Bytes of a message up to which it is turned into JSON where it stands.
-const FEW: usize = 256 << 10;
+/// Bytes of a message, or of JSON, up to which one is made of the other where it stands.
+const FEW: usize = 8 << 10;
+
+/// What is made of so many bytes: at once, or on a thread where nobody waits for it.
+#[derive(Debug)]
+enum Making<T> {
+    Made(Option<T>),
+    Aside(JoinHandle<T>),
+}
+
+impl<T: Send + 'static> Making<T> {
+    fn of(bytes: usize, make: impl FnOnce() -> T + Send + 'static) -> Self {
+        if bytes <= FEW {
+            Self::Made(Some(make()))
+        } else {
+            Self::Aside(tokio::task::spawn_blocking(make))
+        }
+    }
+}
+
+/// `None` where the thread gave up, or it was taken already.
+impl<T: Unpin> Future for Making<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        match &mut *self {
+            Self::Made(made) => Poll::Ready(made.take()),
+            Self::Aside(thread) => Pin::new(thread).poll(context).map(Result::ok),
+        }
+    }
+}
 
 /// Answers a request below `/v3/`.
 pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
@@ -167,6 +198,8 @@ pub(in super::super) struct Many {
     /// `None` when all is there.
     body: Option<Incoming>,
     values: Values,
+    /// A message that is made of its JSON.
+    making: Option<Making<Option<Vec<u8>>>>,
     json_bytes_max: usize,
 }
 
@@ -187,7 +220,8 @@ impl Requests {
             match values.next(is_all) {
                 Err(words) => return Err(Status::invalid_argument(words)),
                 Ok(Some(json)) => {
-                    let message = read(input, &json).map_err(Status::invalid_argument)?;
+                    let made = Making::of(json.len(), move || read(input, &json)).await;
+                    let message = made.ok_or_else(given_up)?.map_err(Status::invalid_argument)?;
                     return Ok(Self::One(Some(framed(&message))));
                 }
                 Ok(None) if is_all => return Ok(Self::One(Some(framed(&[])))),
@@ -209,7 +243,8 @@ impl Requests {
 
     fn many(input: &'static Message, body: Incoming, message_bytes_max: usize) -> Self {
         let json_bytes_max = json_bytes_max(message_bytes_max);
-        let many = Many { input, body: Some(body), values: Values::new(), json_bytes_max };
+        let values = Values::new();
+        let many = Many { input, body: Some(body), values, making: None, json_bytes_max };
         Self::Many(Some(Box::new(many)))
     }
 }
@@ -244,11 +279,18 @@ impl Many {
     /// Gives the next message; what is none ends them, as etcd's gateway hangs up then.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            if let Some(making) = &mut self.making {
+                let message = std::task::ready!(Pin::new(making).poll(context)).flatten();
+                self.making = None;
+                return Poll::Ready(message.map(|message| framed(&message)));
+            }
             match self.values.next(self.body.is_none()) {
                 Err(_) => return Poll::Ready(None),
                 Ok(Some(json)) => {
-                    let message = read(self.input, &json).ok();
-                    return Poll::Ready(message.map(|message| framed(&message)));
+                    let input = self.input;
+                    let making = Making::of(json.len(), move || read(input, &json).ok());
+                    self.making = Some(making);
+                    continue;
                 }
                 Ok(None) => {}
             }
@@ -292,13 +334,8 @@ async fn one(method: &'static Called, response: Response<Body>) -> Result<Respon
     ok(collected.trailers().and_then(Status::from_header_map))?;
     let mut bytes = BytesMut::from(collected.to_bytes());
     let message = unframed(&mut bytes).ok_or_else(|| Status::internal("no answer came"))?;
-    let is_small = message.len() <= FEW;
-    let made = move || write(method.output, &message, Style::Plain);
-    let made = match is_small {
-        true => made(),
-        false => tokio::task::spawn_blocking(made).await.ok().flatten(),
-    };
-    let json = made.ok_or_else(|| Status::internal("the answer is no message"))?;
+    let made = Making::of(message.len(), move || write(method.output, &message, Style::Plain));
+    let json = made.await.flatten().ok_or_else(|| Status::internal("the answer is no message"))?;
     let mut response = super::json(StatusCode::OK, json);
     mark(&mut response);
     Ok(response)
@@ -311,6 +348,7 @@ async fn many(method: &'static Called, response: Response<Body>) -> Result<Respo
         body: response.into_body(),
         bytes: BytesMut::new(),
         output: method.output,
+        making: None,
         ready: None,
         is_over: false,
     };
@@ -349,6 +387,8 @@ struct Told {
     body: Body,
     bytes: BytesMut,
     output: &'static Message,
+    /// JSON that is made of a message.
+    making: Option<Making<Option<String>>>,
     /// A line that waits to be sent.
     ready: Option<Bytes>,
     is_over: bool,
@@ -358,11 +398,18 @@ impl Told {
     /// Gives the next line.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         loop {
-            if let Some(message) = unframed(&mut self.bytes) {
-                let json = write(self.output, &message, Style::Html);
+            if let Some(making) = &mut self.making {
+                let json = std::task::ready!(Pin::new(making).poll(context)).flatten();
+                self.making = None;
                 let json = json.ok_or_else(|| Status::internal("the answer is no message"));
                 let line = json.map(|json| Bytes::from(format!("{{\"result\":{json}}}\n")));
                 return Poll::Ready(Some(line));
+            }
+            if let Some(message) = unframed(&mut self.bytes) {
+                let (output, length) = (self.output, message.len());
+                let write = move || write(output, &message, Style::Html);
+                self.making = Some(Making::of(length, write));
+                continue;
             }
             let frame = match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 None => return Poll::Ready(None),

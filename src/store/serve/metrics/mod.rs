@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tonic::{Code, Status};
+
 pub(super) use calls::Calls;
 use family::{Families, Kind};
 pub(super) use method::{Method, Shape};
@@ -115,7 +117,16 @@ impl Metrics {
     }
 
     /// A stream (`watch`, `lease-keepalive`) broke in `receive` or `send`.
-    pub(super) fn stream_failed(&self, api: &'static str, doing: &'static str) {
+    ///
+    /// A client that goes, or breaks off, is no failure, as in etcd (`isClientCtxErr`).
+    pub(super) fn stream_ended(&self, api: &'static str, doing: &'static str, error: &Status) {
+        let is_gone = [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::Unknown];
+        if !is_gone.contains(&error.code()) {
+            self.stream_failed(api, doing);
+        }
+    }
+
+    fn stream_failed(&self, api: &'static str, doing: &'static str) {
         let mut failures = lock(&self.failures);
         let count = failures.entry((api, doing)).or_default();
         *count = count.saturating_add(1);

@@ -147,7 +147,8 @@ fn health_and_streams_are_told() {
     metrics.health(false);
     metrics.check("readyz", "linearizable_read", true);
     metrics.check("readyz", "linearizable_read", false);
-    metrics.stream_failed("watch", "receive");
+    metrics.stream_ended("watch", "receive", &Status::internal("no message"));
+    metrics.stream_ended("watch", "receive", &Status::cancelled("the client is gone"));
     metrics.told(Told::Events(4), Duration::from_millis(8));
     metrics.told(Told::Control, Duration::from_millis(8));
     let began = Instant::now();

@@ -2,10 +2,10 @@ use etcd_client::{Permission, RoleRevokePermissionOptions, UserAddOptions, Watch
 
 use super::*;
 
-const ROOT: (&str, &str) = ("root", "secret-of-root");
+pub(super) const ROOT: (&str, &str) = ("root", "secret-of-root");
 
 /// Adds root, and a user who may read and write what begins with `u/`; turns auth on.
-async fn set_up(client: &mut Client) {
+pub(super) async fn set_up(client: &mut Client) {
     client.user_add(ROOT.0, ROOT.1, None).await.unwrap();
     client.role_add("root").await.unwrap();
     client.user_grant_role("root", "root").await.unwrap();

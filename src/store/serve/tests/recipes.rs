@@ -105,3 +105,30 @@ fn an_election_has_one_leader_at_a_time() {
         assert_eq!(refused(client.proclaim("x", Some(none)).await).0, Code::Unknown);
     });
 }
+
+#[test]
+fn a_lock_outlives_changes_of_the_rules_while_it_waits() {
+    let served = serve();
+    run(async {
+        let mut nobody = served.client().await;
+        auth::set_up(&mut nobody).await;
+        let mut root = served.client_of(auth::ROOT.0, auth::ROOT.1).await.unwrap();
+        let user = served.client_of("u", "secret-of-u").await.unwrap();
+        let held = root.lock("u/l", None).await.unwrap();
+        let waits = || {
+            let mut user = user.clone();
+            tokio::spawn(async move { user.lock("u/l", None).await })
+        };
+        let keys = async |client: &mut Client| {
+            let options = etcd_client::GetOptions::new().with_prefix();
+            client.get("u/l/", Some(options)).await.unwrap().count()
+        };
+        let (patient, hasty) = (waits(), waits());
+        until("both keys", async || keys(&mut root.clone()).await == 3).await;
+        root.role_add("another").await.unwrap();
+        hasty.abort();
+        until("the end of the hasty's key", async || keys(&mut root.clone()).await == 2).await;
+        root.unlock(held.key()).await.unwrap();
+        patient.await.unwrap().unwrap();
+    });
+}

@@ -32,6 +32,7 @@ use rustls::server::NoServerSessionStorage;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -62,6 +63,8 @@ struct Inner {
     plan: cipher::Plan,
     names: Names,
     state: Mutex<State>,
+    /// Whose turn it is to look at the files.
+    turn: Arc<Semaphore>,
 }
 
 /// What was read, and what is made of it.
@@ -165,7 +168,8 @@ impl Tls {
         let trusted = authorities.as_ref().map(|(_, read)| read);
         let (config, until) = config(&plan, &pair.1, trusted, &revoked.1, &names, now)?;
         let state = Mutex::new(State { pair, authorities, revoked, config, until });
-        Ok(Self(Arc::new(Inner { settings, plan, names, state })))
+        let turn = Arc::new(Semaphore::new(1));
+        Ok(Self(Arc::new(Inner { settings, plan, names, state, turn })))
     }
 
     /// Tells of a connection that was refused, as etcd does.
@@ -196,10 +200,12 @@ impl Tls {
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let limit = self.0.settings.handshake;
-        let config = self.0.current();
-        let accepting = TlsAcceptor::from(config).accept(io);
+        let accepting = async {
+            let config = self.current().await?;
+            TlsAcceptor::from(config).accept(io).await.map_err(told::failure)
+        };
         let stream = match timeout(limit, accepting).await {
-            Ok(done) => done.map_err(told::failure)?,
+            Ok(done) => done?,
             Err(_) => {
                 let text = format!("tls: no handshake within {} ms", limit.as_millis());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
@@ -218,6 +224,21 @@ impl Tls {
         let peer =
             Peer { is_tls: true, common_name: facts.map(|facts| facts.common_name), protocol };
         Ok((stream, peer))
+    }
+}
+
+impl Tls {
+    /// Returns what a handshake is made with now. The files are looked at on a thread that may wait
+    /// for them, and on one alone.
+    async fn current(&self) -> io::Result<Arc<ServerConfig>> {
+        let inner = Arc::clone(&self.0);
+        // The semaphore is never closed.
+        let turn = Arc::clone(&inner.turn).acquire_owned().await.ok();
+        let look = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            inner.current()
+        });
+        look.await.map_err(io::Error::other)
     }
 }
 
