@@ -229,7 +229,8 @@ fn main() {
         puts: number("ETCDKIT_BENCH_PUTS", 50_000),
         phase: Duration::from_secs(number("ETCDKIT_BENCH_SECONDS", 5).into()),
     };
-    let parts: [(&str, Part, &[(&str, Bar)]); 5] = [
+    type Named<'a> = (&'a str, Part, &'a [(&'a str, Bar)]);
+    let parts: [Named<'_>; 5] = [
         (
             "puts",
             Bench::puts,
