@@ -266,10 +266,9 @@ mod tests {
         let first = worker.run(PATIENCE, true);
         let second = worker.run(PATIENCE, true);
         assert!(second > first * 3 / 2, "{first:?}, then {second:?}");
-        worker.run(PATIENCE * 2, true);
-        let last = worker.run(PATIENCE / 2, true);
-        assert!(last < PATIENCE / 4, "writers still go first: {last:?}");
-        worker.run(PATIENCE, true);
+        let third = worker.run(PATIENCE, true);
+        assert!(second < third && third < PATIENCE / 2, "writers still go first: {third:?}");
+        worker.run(PATIENCE * 3, true);
         assert!(worker.run(PATIENCE, true) >= PATIENCE, "it ends, whoever writes");
     }
 

@@ -57,7 +57,7 @@ impl Health for Shared {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (next, closed) = (Next::State(first), self.closed());
-        Ok(Response::new(States { next, told: first, serving, looks, closed }))
+        Ok(Response::new(States { next, told: first, serving, looks, closed, is_over: false }))
     }
 }
 
@@ -113,6 +113,8 @@ pub(super) struct States {
     serving: Option<OfServer>,
     looks: Interval,
     closed: Closed,
+    /// The server stops.
+    is_over: bool,
 }
 
 impl fmt::Debug for States {
@@ -133,14 +135,15 @@ impl Stream for States {
                     return Poll::Ready(Some(Ok(message(state))));
                 }
                 Next::Change => {
-                    let is_closed = self.closed.as_mut().poll(context).is_ready();
-                    if !is_closed {
+                    // It is not asked again once it is ready.
+                    self.is_over = self.is_over || self.closed.as_mut().poll(context).is_ready();
+                    if !self.is_over {
                         ready!(self.looks.poll_tick(context));
                     }
                     let now = self.serving.as_ref().map(OfServer::state);
                     match now.filter(|now| *now != self.told) {
                         Some(now) => self.next = Next::State(now),
-                        None if is_closed => self.next = Next::Error,
+                        None if self.is_over => self.next = Next::Error,
                         None => {}
                     }
                 }

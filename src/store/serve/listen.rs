@@ -87,14 +87,18 @@ pub(super) struct SocketFile {
 
 impl SocketFile {
     fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), id: Self::id(path)? })
+    }
+
+    fn id(path: &Path) -> io::Result<(u64, u64)> {
         let status = std::fs::symlink_metadata(path)?;
-        Ok(Self { path: path.to_owned(), id: (status.dev(), status.ino()) })
+        Ok((status.dev(), status.ino()))
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if Self::of(&self.path).is_ok_and(|now| now.id == self.id) {
+        if Self::id(&self.path).is_ok_and(|now| now == self.id) {
             // One that stays is in nobody's way: the next start removes it.
             let _ = std::fs::remove_file(&self.path);
         }
