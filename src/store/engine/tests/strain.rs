@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
 use crate::etcd::data_dir::{DataDir, Facts, agree};
@@ -307,6 +307,41 @@ fn a_lease_is_ended_once() {
     assert_eq!((ending.len(), leases()), (1, 0));
     timer::revoke(store.shared(), &mut ending, Vec::new());
     assert!(ending.is_empty());
+}
+
+#[test]
+fn the_end_of_a_lease_is_waited_for_without_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let hands = Arc::new(Hands::default());
+    let store = open(&dir, Options { clock: hands.clone(), ..Options::default() });
+    for (lease, waits) in [(5, true), (6, false)] {
+        store.lease_grant(&me(), lease, 2).unwrap();
+        hands.go(3);
+        let end = match store.lease_keep_alive_now(&me(), lease).unwrap() {
+            KeepAlive::Ending(end) => end,
+            // Its end was quicker.
+            KeepAlive::Done(answer) => {
+                assert_eq!(answer.body, 0);
+                continue;
+            }
+            KeepAlive::Recording => panic!("nothing was recorded"),
+        };
+        if !waits {
+            drop(end);
+            assert_eq!(store.shared().ends.len(), 0);
+            continue;
+        }
+        let (mut end, mut told) = (Box::pin(end), None);
+        until("the end of the lease", || {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(answer) = Future::poll(end.as_mut(), &mut context) {
+                told = Some(answer.unwrap().body);
+            }
+            told.is_some()
+        });
+        assert_eq!(told, Some(0));
+        assert_eq!(store.shared().ends.len(), 0);
+    }
 }
 
 #[test]

@@ -437,6 +437,27 @@ fn a_watch_takes_requests_as_they_come() {
 }
 
 #[test]
+fn large_messages_of_streams_travel_as_json() {
+    let served = plain();
+    let large = "AAAA".repeat(10_000);
+    let put = format!(r#"{{"key":"{large}","value":"YQ=="}}"#);
+    assert_eq!(served.post("/v3/kv/put", &put).status, 200);
+    let range = served.post("/v3/kv/range", &format!(r#"{{"key":"{large}"}}"#)).json();
+    assert_eq!(range["kvs"][0]["key"], large.as_str());
+    // The second request waits until the first is read.
+    let watch = r#"{"create_request":{"start_revision":1,"key":"#;
+    let asked = format!(r#"{watch}"{large}"}}}}{{"cancel_request":{{"watch_id":7}}}}"#);
+    let mut stream = served.send(Role::Client, "POST /v3/watch", &[], asked.as_bytes());
+    assert_eq!(head(&mut stream).0, 200);
+    let created: Value = serde_json::from_str(&chunk(&mut stream).unwrap()).unwrap();
+    assert_eq!(created["result"]["created"], true);
+    let mut lines = std::iter::from_fn(|| chunk(&mut stream));
+    let told = lines.find(|line| line.contains("\"events\":[{")).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["result"]["events"][0]["kv"]["key"], large.as_str());
+}
+
+#[test]
 fn deep_and_broken_json_is_refused_in_time() {
     let served = plain();
     let deep = |start: &str, depth: usize| served.post("/v3/kv/txn", &start.repeat(depth)).json();

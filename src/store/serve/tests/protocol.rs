@@ -77,7 +77,27 @@ fn large_requests_are_refused_in_the_words_of_grpc_and_etcd() {
         assert_eq!(code, Code::ResourceExhausted);
         let words = "grpc: received message larger than max (22000";
         assert!(text.starts_with(words) && text.ends_with(" vs. 2097152)"), "{text}");
+
+        let mut client = Grpc::new(served.channel().await);
+        client.ready().await.unwrap();
+        let create = pb::WatchCreateRequest {
+            key: BytesMut::zeroed(2_200_000).freeze(),
+            ..Default::default()
+        };
+        let request_union = Some(pb::watch_request::RequestUnion::CreateRequest(create));
+        let requests = tokio_stream::iter([pb::WatchRequest { request_union }]);
+        let codec = ProstCodec::<pb::WatchRequest, pb::LeaseKeepAliveResponse>::default();
+        let path = "/etcdserverpb.Lease/LeaseKeepAlive".parse().unwrap();
+        let answer = client.streaming(Request::new(requests), path, codec).await.unwrap();
+        let mut answer: Streaming<pb::LeaseKeepAliveResponse> = answer.into_inner();
+        assert_eq!(answer.message().await.unwrap_err().code(), Code::ResourceExhausted);
     });
+    // Of both streams the server tells that they broke.
+    for api in ["watch", "lease-keepalive"] {
+        let name = "etcd_network_server_stream_failures_total";
+        let line = format!("{name}{{API=\"{api}\",Type=\"receive\"}} 1\n");
+        assert!(served.server.metrics().contains(&line), "{line}");
+    }
 }
 
 #[test]
