@@ -359,6 +359,11 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     shared.backend.note_cost(rows, thread_time().saturating_sub(cpu));
     writing.saved = applied;
     shared.backend.note_saved(sizes);
+    let planned = shared.planned_snapshot.load(Ordering::Acquire);
+    if applied.0.saturating_sub(planned) >= shared.options.snapshot_count.max(1) {
+        // Whoever saved what makes a raft snapshot due, the backend thread takes it.
+        shared.backend.note_dirty();
+    }
     Ok(view)
 }
 

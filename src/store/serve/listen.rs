@@ -308,8 +308,8 @@ impl Stream {
         .unwrap_or_default()
     }
 
-    /// Prepares a new connection, and waits until its peer says something, which tells whether it is
-    /// TLS where that may be; a peer that says nothing is not waited for for ever.
+    /// Prepares a new connection, and waits until its peer says something, which tells whether it
+    /// is TLS where that may be; a peer that says nothing is not waited for for ever.
     async fn ready(&self, limit: Duration, what: &mut Use) -> bool {
         let said = async {
             match self {

@@ -96,8 +96,8 @@ pub enum Role {
     Peer,
 }
 
-/// A socket to listen on. Listeners of one address and role share one: a connection that begins with
-/// TLS is told from one that does not.
+/// A socket to listen on. Listeners of one address and role share one: a connection that begins
+/// with TLS is told from one that does not.
 #[derive(Clone, Debug)]
 pub struct Listener {
     /// Where.

@@ -114,6 +114,7 @@ fn a_record_without_its_file_gets_one() {
     for _ in 0..12 {
         put(&store, b"k", b"v").unwrap();
     }
+    until("the first snapshot", || store.shared().snapshot_index.load(Ordering::SeqCst) > 0);
     store.close().unwrap();
     let data = dir.path().join("data");
     for entry in std::fs::read_dir(data.join("member/snap")).unwrap() {
