@@ -8,6 +8,7 @@ use clap::Command;
 use serde_json::json;
 
 use super::output::{self, WriteOut};
+#[cfg(all(feature = "live", feature = "serve"))]
 use super::terminal::Terminal;
 use super::{Global, Outcome};
 #[cfg(all(feature = "live", feature = "serve"))]

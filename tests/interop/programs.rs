@@ -323,6 +323,7 @@ impl Etcd<'_> {
     }
 
     /// Where it logs.
+    #[cfg(feature = "serve")]
     pub(crate) fn log_path(&self) -> &Path {
         &self.log
     }
