@@ -22,6 +22,8 @@ mod serve_limits;
 mod serve_messages;
 #[path = "support/serve_peers.rs"]
 mod serve_peers;
+#[path = "support/serve_reading.rs"]
+mod serve_reading;
 #[path = "support/serve_watchers.rs"]
 mod serve_watchers;
 #[path = "support/serve_wire.rs"]
