@@ -57,6 +57,8 @@ pub(super) struct Backend {
     quota: Quota,
     size_bytes: AtomicU64,
     in_use_bytes: AtomicU64,
+    /// Index of the last entry that the file holds.
+    saved_index: AtomicU64,
     /// Rows and bytes with which a batch is full.
     full: (usize, usize),
     is_full: AtomicBool,
@@ -107,6 +109,7 @@ impl Backend {
             quota: options.quota,
             size_bytes: AtomicU64::new(size_bytes),
             in_use_bytes: AtomicU64::new(in_use_bytes),
+            saved_index: AtomicU64::new(saved.0),
             full: (options.batch_limit, options.unsaved_bytes_max / 2),
             is_full: AtomicBool::new(false),
             unsaved_bytes: AtomicUsize::new(0),
@@ -359,10 +362,10 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     shared.backend.note_cost(rows, thread_time().saturating_sub(cpu));
     writing.saved = applied;
     shared.backend.note_saved(sizes);
-    let planned = shared.planned_snapshot.load(Ordering::Acquire);
-    if applied.0.saturating_sub(planned) >= shared.options.snapshot_count.max(1) {
-        // Whoever saved what makes a raft snapshot due, the backend thread takes it.
-        shared.backend.note_dirty();
+    shared.backend.saved_index.store(applied.0, Ordering::Release);
+    if is_snapshot_due(shared) {
+        // Whoever saved what makes it due, the backend thread takes it.
+        shared.backend.wake_all();
     }
     Ok(view)
 }
@@ -382,9 +385,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut interval = shortest;
     let is_over = || shared.health.is_drained() || shared.health.has_failed();
     let is_due = || {
-        // A snapshot that a start wants is taken at once, whoever saved what there was to save.
+        // A snapshot that a start wants is taken at once, whoever saved what there was to save; so
+        // is one that is due. A commit of nothing by somebody else says that nothing is dirty.
         let is_wanted = shared.wants_snapshot.load(Ordering::Acquire);
-        backend.is_dirty.load(Ordering::Acquire) || is_wanted
+        backend.is_dirty.load(Ordering::Acquire) || is_wanted || is_snapshot_due(shared)
     };
     loop {
         let mut guard = backend.lock();
@@ -417,6 +421,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
             shared.fail(&error);
         }
     }
+}
+
+/// Whether enough entries were saved since the last raft snapshot. Its record waits behind
+/// requests: one at a time is on its way.
+fn is_snapshot_due(shared: &Shared) -> bool {
+    let planned = shared.planned_snapshot.load(Ordering::Acquire);
+    let saved = shared.backend.saved_index.load(Ordering::Acquire);
+    planned <= shared.snapshot_index.load(Ordering::Acquire)
+        && saved.saturating_sub(planned) >= shared.options.snapshot_count.max(1)
 }
 
 /// Records a raft snapshot of what the file holds, every so many entries.

@@ -63,6 +63,8 @@ impl Writer {
         self.wal.save_snapshot(snapshot)?;
         shared.backend.note_surplus(self.wal.release(snapshot.index, shared.options.wals_max));
         shared.snapshot_index.store(snapshot.index, Ordering::Release);
+        // The next one may be due by now, and old segments of the log are to go.
+        shared.backend.wake_all();
         Ok(())
     }
 }
