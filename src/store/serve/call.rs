@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::metrics::{Method, Shape};
-use super::{Options, Shared, http};
+use super::{Options, Shared, dispatch, http};
 use crate::store::lines::{Field, Level};
 
 /// Bytes before each message: whether it is compressed, and its length.
@@ -235,10 +235,9 @@ impl http_body::Body for Sent {
             && self.deadline.as_mut().is_some_and(|it| it.as_mut().poll(context).is_ready());
         if is_over {
             self.end(Code::DeadlineExceeded);
-            let status = Status::deadline_exceeded("context deadline exceeded");
             let mut trailers = HeaderMap::new();
             // The text is plain ASCII.
-            let _ = status.add_header(&mut trailers);
+            let _ = dispatch::late().add_header(&mut trailers);
             self.inner = Body::empty();
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }

@@ -75,7 +75,8 @@ pub(super) fn bytes_max(options: &Options) -> usize {
     options.request_bytes_max.saturating_add(OVERHEAD_BYTES)
 }
 
-fn late() -> Status {
+/// What a client is told whose time is over.
+pub(super) fn late() -> Status {
     Status::deadline_exceeded("context deadline exceeded")
 }
 

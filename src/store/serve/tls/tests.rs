@@ -752,3 +752,48 @@ impl ServerCertVerifier for Looking {
         signature::provider().signature_verification_algorithms.supported_schemes()
     }
 }
+
+/// Asks for a path by HTTP/1.1, and returns the first line of the answer.
+async fn asked<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<String> {
+    io.write_all(b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await?;
+    let mut answer = Vec::new();
+    // A peer that closes without a farewell has said everything all the same.
+    let _ = io.read_to_end(&mut answer).await;
+    let text = String::from_utf8_lossy(&answer);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn http_and_https_share_an_address_and_neither_is_served_unasked() {
+    use crate::store::Store;
+    use crate::store::serve::{Address, Listener, Options, Role, Server};
+    let certs = Certs::new();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("data"), crate::store::Options::default()).unwrap();
+    let secure = Some(opened(&settings(&certs)));
+    let cases = [
+        (vec![None, secure.clone()], [true, true]),
+        (vec![secure.clone(), None], [true, true]),
+        (vec![secure], [false, true]),
+        (vec![None], [true, false]),
+    ];
+    for (tls, expected) in cases {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+        let listener = |tls| Listener { address: Address::Tcp(free), role: Role::Client, tls };
+        let listeners: Vec<_> = tls.into_iter().map(listener).collect();
+        let count = listeners.len();
+        let server = Server::start(store.clone(), Options::default().listeners(listeners)).unwrap();
+        assert_eq!(server.addresses(), vec![Address::Tcp(free); count]);
+        let plain = asked(TcpStream::connect(free).await.unwrap()).await;
+        let connector = TlsConnector::from(client(&certs.ca(), None, BOTH, &[b"http/1.1"]));
+        let name = ServerName::try_from("localhost").unwrap();
+        let over = match connector.connect(name, TcpStream::connect(free).await.unwrap()).await {
+            Ok(stream) => asked(stream).await,
+            Err(error) => Err(error),
+        };
+        let served =
+            |answer: io::Result<String>| answer.is_ok_and(|line| line == "HTTP/1.1 200 OK");
+        assert_eq!([served(plain), served(over)], expected, "{count} listeners");
+    }
+    store.close().unwrap();
+}
