@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::call::{Call, Received, Source, Unanswered};
+use super::list::List;
 use super::tls::Peer;
 use super::{Options, Role, Shared, http};
 use crate::store::wire::etcdserverpb::auth_server::AuthServer;
@@ -117,6 +118,10 @@ async fn service(shared: &Arc<Shared>, path: &str, request: Request<Received>) -
         ElectionServer<Shared>,
     };
     reword(response.headers_mut(), service, method, bytes_max);
+    // A method answers with this beside a message that it leaves empty.
+    if let Some(list) = response.extensions_mut().remove::<List>() {
+        *response.body_mut() = Body::new(list);
+    }
     response
 }
 

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
+use super::list::{List, PIECE_BYTES};
 use super::parts::{Part, Parts, Source};
 use super::status::{of_another_kind, status};
 use super::{Shared, convert};
@@ -36,7 +37,13 @@ impl Kv for Shared {
         } else {
             self.aside(read).await?
         };
-        Ok(Response::new(convert::range_response(self.header(revision), &body)))
+        let header = self.header(revision);
+        if body.kvs.iter().map(|kv| kv.bytes().len()).sum::<usize>() < PIECE_BYTES {
+            return Ok(Response::new(convert::range_response(header, &body)));
+        }
+        let mut response = Response::new(pb::RangeResponse::default());
+        response.extensions_mut().insert(List::new(header, body)?);
+        Ok(response)
     }
 
     type RangeStreamStream = Parts<Reading>;

@@ -32,6 +32,7 @@ mod http;
 pub mod jwt;
 mod kv;
 mod lease;
+mod list;
 mod listen;
 mod lock;
 mod maintenance;
