@@ -364,6 +364,16 @@ impl Db {
         drop(writer);
     }
 
+    /// Takes the file out of a database that nobody else holds, with a view of it: no clone, no
+    /// other view. The lock is held as long as the file is open.
+    #[must_use]
+    pub fn into_file(self, view: View) -> Option<DiskFile> {
+        drop(view);
+        let Handle { shared, current, .. } = Arc::into_inner(self.handle)?;
+        drop(current);
+        Arc::into_inner(Arc::into_inner(shared)?.file)
+    }
+
     /// Why nothing can be written any more.
     #[must_use]
     pub fn poison(&self) -> Option<String> {

@@ -31,6 +31,10 @@ use crate::store::guard::{Caller, Wish};
 
 /// Bytes of the copy between two syncs.
 const SLICE_BYTES: usize = 4 << 20;
+/// Bytes that are cut off the file before at once.
+const CUT_BYTES: usize = 4 << 20;
+/// How many times as long the disk is left to others after that.
+const CUT_PRICE: u32 = 2;
 /// How long the disk is left to others after one, at most.
 const REST_MAX: Duration = Duration::from_millis(50);
 /// Rounds of catching up before the last one.
@@ -129,9 +133,27 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
     });
     let db = db.map_err(|error| Error::Storage(format!("cannot start a thread: {error}")))??;
     let (before, swapped) = swap(shared, db, path, copy);
-    // No lock is held: the last one that lets go of a file without a name removes it.
-    drop(before);
+    if let (Some((before, last)), Ok(())) = (before, &swapped) {
+        let_go(shared, before, last);
+    }
     swapped
+}
+
+/// Lets go of a file that has no name any more, with no lock held. All at once that keeps the log
+/// from its disk for long, so that a large one is cut bit by bit; where somebody still reads it,
+/// whoever is the last to let go of it removes it.
+fn let_go(shared: &Shared, before: Db, last: View) {
+    let Some(file) = before.into_file(last) else { return };
+    let pace = Pace::new(shared);
+    let mut left = file.len().unwrap_or(0);
+    while left > 0 && shared.health.refusal().is_none() {
+        left = left.saturating_sub(u64_of(CUT_BYTES));
+        let began = Instant::now();
+        if file.set_len(left).is_err() {
+            return;
+        }
+        pace.charge_disk(began.elapsed().min(REST_MAX).saturating_mul(CUT_PRICE));
+    }
 }
 
 /// Brings what was committed meanwhile to the copy, until little is left. Nothing of that is synced
