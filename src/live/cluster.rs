@@ -271,9 +271,7 @@ impl Cluster {
     ///
     /// Every cause of a call.
     pub fn status(&self, endpoint: &str) -> Result<Status, Error> {
-        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
-        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
-        self.block_on(self.ask(target, status))
+        self.at(endpoint, self.settings.command_timeout, status)
     }
 
     /// Asks every endpoint for its HashKV at a revision; 0 is its newest.
@@ -294,9 +292,7 @@ impl Cluster {
     ///
     /// Every cause of a call.
     pub fn hash_kv(&self, endpoint: &str, revision: i64, limit: Duration) -> Result<HashKv, Error> {
-        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
-        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
-        self.block_on(self.ask_within(limit, target, move |mut client| async move {
+        self.at(endpoint, limit, move |mut client: Client| async move {
             let answer = client.hash_kv(revision).await?;
             Ok(HashKv {
                 header: header(answer.header()),
@@ -304,7 +300,7 @@ impl Cluster {
                 hash_revision: answer.hash_revision(),
                 compact_revision: answer.compact_version(),
             })
-        }))
+        })
     }
 
     /// Reads one key through every endpoint; a linearizable read needs a leader and a majority.
@@ -390,9 +386,22 @@ impl Cluster {
         T: Send + 'static,
         F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
     {
+        self.first_within(self.settings.command_timeout, ask)
+    }
+
+    /// The same with a limit of its own for each.
+    pub(super) fn first_within<T, F>(
+        &self,
+        limit: Duration,
+        ask: impl Fn(Client) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<(String, T), Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
         let mut failures = Vec::new();
         for target in &self.targets {
-            match self.block_on(self.ask(target, ask.clone())) {
+            match self.block_on(self.ask_within(limit, target, ask.clone())) {
                 Ok(answer) => return Ok((target.endpoint.given().to_owned(), answer)),
                 Err(error) => {
                     let final_word = matches!(
@@ -407,6 +416,22 @@ impl Cluster {
             }
         }
         Err(Error::of_all(failures))
+    }
+
+    /// Asks one endpoint within a limit.
+    pub(super) fn at<T, F>(
+        &self,
+        endpoint: &str,
+        limit: Duration,
+        ask: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send + 'static,
+    {
+        let no_endpoint = || Error::of(endpoint, Cause::NoEndpoints);
+        let target = self.target(endpoint).ok_or_else(no_endpoint)?;
+        self.block_on(self.ask_within(limit, target, ask))
     }
 
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {

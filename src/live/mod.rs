@@ -19,12 +19,14 @@ mod endpoint;
 mod error;
 mod health;
 mod http;
+mod keys;
 mod metrics;
 mod round;
 mod settings;
 mod stream;
 mod tls;
 mod trace;
+mod upkeep;
 
 pub use access::Access;
 pub use cluster::{
@@ -33,6 +35,8 @@ pub use cluster::{
 pub use endpoint::{Endpoint, Place, Security};
 pub use error::{Cause, Certificate, Error, Problem, Side};
 pub use health::{Health, Trouble};
+pub use keys::{Changed, Page, Range, Record};
 pub use round::Round;
 pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Limits, Piece, Stream};
+pub use upkeep::is_out_of_space;

@@ -15,11 +15,16 @@ use super::clock;
 /// Where the records go when no flag says otherwise.
 pub const DEFAULT_PATH: &str = "/var/lib/etcdkit/audit.jsonl";
 
+/// The result of what went as it should.
+pub const OK: &str = "ok";
+
 /// One change, as it is recorded.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The command's words, such as `snapshot restore`.
     pub operation: &'static str,
+    /// `ok`, or what went wrong after something was changed.
+    pub result: String,
     /// What was there: paths and hashes.
     pub before: Value,
     /// What is there now.
@@ -76,7 +81,7 @@ pub fn append(path: &Path, record: &Record) -> io::Result<PathBuf> {
         "pid": std::process::id(),
         "host": host.trim(),
         "operation": record.operation,
-        "result": "ok",
+        "result": record.result,
         "before": record.before,
         "after": record.after,
         "equivalent": record.equivalent,
@@ -102,6 +107,7 @@ mod tests {
         let folder = top.path().join("etcdkit");
         let record = Record {
             operation: "snapshot save",
+            result: OK.into(),
             before: Value::Null,
             after: Value::Null,
             equivalent: Vec::new(),

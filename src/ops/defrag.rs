@@ -156,6 +156,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
     disk::sync_dir(&snap).map_err(|error| Error::io(&error, "sync", &snap))?;
     let record = audit::Record {
         operation: "defrag",
+        result: audit::OK.into(),
         before: json!({ "data_dir": report.data_dir, "size": report.before,
             "status_hash": report.status_hash, "leftovers": report.leftovers }),
         after: json!({ "data_dir": report.data_dir, "size": report.after,

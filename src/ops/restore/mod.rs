@@ -137,6 +137,7 @@ pub fn restore(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     report.steps = steps;
     let record = audit::Record {
         operation: "snapshot restore",
+        result: audit::OK.into(),
         before: report.audit_before(),
         after: report.audit_after(),
         equivalent: report.equivalent.clone(),

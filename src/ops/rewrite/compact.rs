@@ -218,6 +218,7 @@ pub fn compact(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     }
     let record = audit::Record {
         operation: "snapshot compact",
+        result: audit::OK.into(),
         before: json!({ "file": source.display().to_string(), "sha256": examined.sha256,
             "compact_revision": before, "status_hash": rows.status_hash }),
         after: json!({ "file": report.output, "sha256": report.sha256,

@@ -152,6 +152,7 @@ pub fn seal(options: &Options, progress: &dyn Progress) -> Result<Report, Error>
     }
     let record = audit::Record {
         operation: "snapshot seal",
+        result: audit::OK.into(),
         before: json!({ "file": source.display().to_string(), "sha256": examined.sha256,
             "trailer": report.trailer }),
         after: json!({ "file": report.output, "sha256": report.sha256,

@@ -554,6 +554,7 @@ fn findings_to_tell(rows: &Rows) -> Vec<String> {
 fn record(options: &Options, examined: &Examined, report: &mut Report, progress: &dyn Progress) {
     let record = audit::Record {
         operation: "snapshot save",
+        result: audit::OK.into(),
         before: json!({
             "data_dir": report.data_dir,
             "database_sha256": examined.sha256,

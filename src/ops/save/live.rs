@@ -877,6 +877,7 @@ fn record(options: &Options, report: &Report, warnings: &mut Vec<String>, progre
     let removed = report.retention.as_ref().map_or(&[][..], |retention| &retention.removed);
     let record = audit::Record {
         operation: "snapshot save",
+        result: audit::OK.into(),
         before: json!({
             "endpoint": report.endpoint,
             "cluster_id": report.cluster_id,
