@@ -157,7 +157,12 @@ impl Cluster {
     /// Every cause of a call.
     pub fn keep_alive(&self, lease: i64) -> Result<i64, Error> {
         let (_, ttl_s) = self.first(move |mut client| async move {
-            let (mut keeper, mut stream) = client.lease_keep_alive(lease).await?;
+            let (mut keeper, mut stream) = match client.lease_keep_alive(lease).await {
+                // So the client says that the answer was a time of 0.
+                Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(0),
+                begun => begun?,
+            };
+            // It took the first answer for itself.
             keeper.keep_alive().await?;
             Ok(stream.message().await?.map_or(0, |answer| answer.ttl()))
         })?;
