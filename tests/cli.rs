@@ -26,7 +26,7 @@ mod fake_cases;
 #[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
-#[cfg(feature = "live")]
+#[cfg(all(feature = "live", feature = "serve"))]
 #[path = "support/json_document.rs"]
 mod json_document;
 #[cfg(feature = "live")]
