@@ -9,15 +9,20 @@
 //!
 //! It can be stopped between two members, and run again: those that are done are not worth it.
 
+mod look;
 pub mod plan;
 pub mod report;
+mod room;
 pub mod rule;
+mod run;
+mod stall;
+mod turn;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::lock::Lock;
-use super::{Error, ExitCode, Progress};
+use super::{Error, Progress};
 use crate::live::Settings;
 pub use plan::{MinGain, Role};
 pub use report::{LeaderMove, MemberReport, Outcome, Report, Size, Stopped};
@@ -40,8 +45,11 @@ pub struct Options {
     pub accept_stall: bool,
     /// Go on although other members are down or sick; never past CORRUPT.
     pub accept_unhealthy: bool,
-    /// Data directory of the member on this host, where it is to be looked for room.
+    /// Data directory of the member on this host, where it is to be looked for room; without it,
+    /// where the process that listens there has its database.
     pub data_dir: Option<PathBuf>,
+    /// Go on where the disk seems too full.
+    pub accept_full_disk: bool,
     /// How long a member may take to catch up, before its turn and after.
     pub catch_up: Duration,
     /// Find out and report, change nothing.
@@ -63,6 +71,7 @@ impl Options {
             accept_stall: false,
             accept_unhealthy: false,
             data_dir: None,
+            accept_full_disk: false,
             catch_up: CATCH_UP,
             dry_run: false,
             audit_log,
@@ -80,7 +89,7 @@ pub const CATCH_UP: Duration = Duration::from_secs(120);
 /// What stops it before anything is changed. What stops it later is in the report, beside what
 /// was done ([`Report::error`]).
 pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
-    run(options, None, progress)
+    run::run(options, None, progress)
 }
 
 /// Defragments members under a lock that is held already; leaves no record, which is for who holds
@@ -94,9 +103,5 @@ pub fn defrag_under(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
-    run(options, Some(lock), progress)
-}
-
-fn run(_: &Options, _: Option<&Lock>, _: &dyn Progress) -> Result<Report, Error> {
-    Err(Error::new(ExitCode::Internal, "not there yet"))
+    run::run(options, Some(lock), progress)
 }

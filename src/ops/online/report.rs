@@ -23,7 +23,7 @@ pub struct Report {
     pub gained_bytes: i64,
     /// What should be known.
     pub warnings: Vec<String>,
-    /// Ordinary commands that do the same; of members that are left where it has stopped.
+    /// Ordinary commands that do the same: of what was done, in a dry run of what would be.
     pub equivalent: Vec<String>,
     /// Why it stopped early; `None` where it came to the end.
     pub stopped: Option<Stopped>,
@@ -55,7 +55,7 @@ pub struct MemberReport {
     pub duration_ms: Option<u64>,
     /// Longest time for which reads of one key through it had no answer, in milliseconds.
     pub stall_ms: Option<u64>,
-    /// Whether there is room beside its file; `None` where that was not checked.
+    /// Bytes that are free beside its file; `None` where that was not seen.
     pub free_bytes: Option<u64>,
     /// What became of it.
     pub result: Outcome,
