@@ -29,6 +29,9 @@ mod fake_etcd;
 #[cfg(all(feature = "live", feature = "serve"))]
 #[path = "support/json_document.rs"]
 mod json_document;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "support/kube_watchers.rs"]
+mod kube_watchers;
 #[cfg(feature = "live")]
 #[path = "support/live_save_cases.rs"]
 mod live_save_cases;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, ConnectOptions, WatchOptions};
+use etcd_client::{Client, ConnectOptions};
 use etcdkit::live::{self, Cause, Cluster, Credentials, Range, Settings};
 use etcdkit::ops::Silent;
 use etcdkit::ops::compaction;
@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::ctl_cases;
+use crate::kube_watchers::{compacted_of, told, watch};
 use crate::proxy::Proxy;
 use crate::serve_child::{LONG, Served, run, until};
 use crate::support::{Ran, Sandbox};
@@ -227,27 +228,6 @@ fn who_waits_can_be_interrupted_and_what_was_seen_stays() {
     assert!(fs::read_to_string(sandbox.path(&samples(&sandbox))).unwrap().contains(":21,"));
 }
 
-/// Opens a watcher as a client of Kubernetes' does, from a revision on.
-async fn watch(client: &mut Client, from: i64) -> etcd_client::WatchStream {
-    let options =
-        WatchOptions::new().with_prefix().with_start_revision(from).with_progress_notify();
-    client.watch("/registry/", Some(options)).await.unwrap()
-}
-
-/// Reads a watcher until it tells of a revision; returns what it told, or at which revision it was
-/// cancelled as compacted.
-async fn told(mut stream: etcd_client::WatchStream, last: i64) -> Result<Vec<i64>, i64> {
-    let mut revisions = Vec::new();
-    while revisions.last() != Some(&last) {
-        let message = stream.message().await.unwrap().expect("the stream goes on");
-        if message.canceled() {
-            return Err(message.compact_revision());
-        }
-        revisions.extend(message.events().iter().map(|event| event.kv().unwrap().mod_revision()));
-    }
-    Ok(revisions)
-}
-
 #[test]
 fn watchers_within_the_window_survive_it() {
     let served = written(200, &[]);
@@ -297,20 +277,6 @@ fn watchers_within_the_window_survive_it() {
                 assert_eq!(told(watch(&mut client, from).await, last).await, Err(at));
             }
         });
-    }
-}
-
-/// The revision up to which is compacted, as a watcher hears it.
-async fn compacted_of(client: &mut Client) -> i64 {
-    let mut stream = watch(client, 1).await;
-    loop {
-        let message = stream.message().await.unwrap().expect("the stream goes on");
-        if message.canceled() {
-            return message.compact_revision();
-        }
-        if !message.events().is_empty() {
-            return 0;
-        }
     }
 }
 
@@ -471,4 +437,23 @@ fn writes_are_proved_without_one() {
         assert_eq!(cluster.disarm(alarm).unwrap().alarms, [alarm]);
     }
     assert_eq!(cluster.prove_writes(&endpoint).unwrap().revision, newest);
+}
+
+#[test]
+fn two_runs_do_not_wait_for_rows_at_once() {
+    let served = written(20, &[]);
+    let sandbox = Sandbox::new();
+    let lock = "etcdkit/lock/maintenance";
+    let value = r#"{"host":"n1","pid":7,"user":"eve","operation":"defrag","since":"earlier"}"#;
+    run(async { served.client().await.put(lock, value, None).await.unwrap() });
+    let words = ["defrag by eve on n1, process 7, since earlier"];
+    ask(&sandbox, &served, "compaction 5 --physical").expect(8, &words);
+    assert_eq!(compacted(&served), 0);
+    // Who does not wait is in nobody's way.
+    ask(&sandbox, &served, "compaction 5").expect(0, &[]);
+    run(async { served.client().await.delete(lock, None).await.unwrap() });
+    ask(&sandbox, &served, "compaction 6 --physical").expect(0, &["in use"]);
+    assert_eq!(compacted(&served), 6);
+    let answer = run(async { served.client().await.get(lock, None).await.unwrap() });
+    assert_eq!(answer.count(), 0, "it was given back");
 }
