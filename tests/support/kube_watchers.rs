@@ -1,5 +1,7 @@
 //! Watchers as Kubernetes' clients have them: many, from revisions that they saw last.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use etcd_client::{Client, WatchOptions, WatchStream};
 
 /// Opens a watcher as a client of Kubernetes' does, from a revision on.
