@@ -15,6 +15,9 @@ mod connection_cases;
 #[cfg(feature = "live")]
 #[path = "support/ctl_cases.rs"]
 mod ctl_cases;
+#[cfg(feature = "live")]
+#[path = "support/defrag_cases.rs"]
+mod defrag_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[cfg(feature = "live")]
@@ -41,6 +44,10 @@ mod restore_cases;
 mod rewrite_cases;
 #[path = "support/save_cases.rs"]
 mod save_cases;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "support/serve_child.rs"]
+#[allow(dead_code, reason = "each test binary uses its own part")]
+mod serve_child;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;

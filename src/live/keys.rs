@@ -157,7 +157,15 @@ impl Cluster {
     /// Every cause of a call.
     pub fn keep_alive(&self, lease: i64) -> Result<i64, Error> {
         let (_, ttl_s) = self.first(move |mut client| async move {
-            let (mut keeper, mut stream) = client.lease_keep_alive(lease).await?;
+            let (mut keeper, mut stream) = match client.lease_keep_alive(lease).await {
+                // The client library makes an error of the answer that has no time left.
+                Err(etcd_client::Error::LeaseKeepAliveError(what))
+                    if what.contains("lease not found") =>
+                {
+                    return Ok(0);
+                }
+                kept => kept?,
+            };
             keeper.keep_alive().await?;
             Ok(stream.message().await?.map_or(0, |answer| answer.ttl()))
         })?;
