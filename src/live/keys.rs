@@ -160,7 +160,11 @@ impl Cluster {
         let (_, ttl_s) = self.first(move |mut client| async move {
             let (mut keeper, mut stream) = match client.lease_keep_alive(lease).await {
                 // So the client says that the answer was a time of 0.
-                Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(0),
+                Err(etcd_client::Error::LeaseKeepAliveError(what))
+                    if what.contains("lease not found") =>
+                {
+                    return Ok(0);
+                }
                 begun => begun?,
             };
             // It took the first answer for itself.

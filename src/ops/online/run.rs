@@ -31,15 +31,16 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     check_access(&options.settings, progress)?;
-    let mut lookout = Lookout::new(options.settings.clone());
-    let view = lookout.look(progress)?;
-    let members = targets(options, &view)?;
+    // Before the members are looked at: one that another run has at work answers late.
     let own = match held {
         None if !options.dry_run => {
-            Some(Lock::take(lookout.settings(), "defrag", &options.audit_log, progress)?)
+            Some(Lock::take(&options.settings, "defrag", &options.audit_log, progress)?)
         }
         _ => None,
     };
+    let mut lookout = Lookout::new(options.settings.clone());
+    let view = lookout.look(progress)?;
+    let members = targets(options, &view)?;
     let access = Access::of(&options.settings);
     let left = members.iter().map(|member| member.id).collect();
     let cluster_id = view.cluster_id.map(|id| format!("{id:x}"));
@@ -56,8 +57,19 @@ pub(super) fn run(
     };
     let lock = held.or(own.as_ref());
     let (pace, unseen) = (Pace::default(), BTreeSet::new());
-    let mut run =
-        Run { options, progress, lookout, lock, access, report, left, pace, unseen, order: vec![] };
+    let mut run = Run {
+        options,
+        progress,
+        lookout,
+        lock,
+        access,
+        report,
+        left,
+        pace,
+        unseen,
+        order: vec![],
+        seen: None,
+    };
     run.announce(&view);
     let ended = run.all(view);
     run.finish(ended, held.is_none())
@@ -77,6 +89,8 @@ struct Run<'a> {
     unseen: BTreeSet<String>,
     /// Ids in the order of their turns.
     order: Vec<u64>,
+    /// What was seen before the turn that is under way.
+    seen: Option<View>,
 }
 
 /// What a member's turn came to.
@@ -192,6 +206,7 @@ impl Run<'_> {
                 None => self.lookout.look(self.progress).map_err(|error| self.told(error))?,
             };
             let Some(id) = plan::next(&view, &self.left) else { break };
+            self.seen = Some(view.clone());
             if let Next::Again = self.turn(&view, id)? {
                 continue;
             }
@@ -570,11 +585,13 @@ impl Run<'_> {
         }
         if let Err(mut error) = ended {
             if !self.options.dry_run && !self.left.is_empty() {
-                // What there is still to do, as far as is known now.
-                if let Ok(view) = self.lookout.look(&Deaf(self.progress)) {
-                    let left = self.commands(&view);
-                    error.hints.extend(left.into_iter().map(|line| format!("left: {line}")));
-                }
+                // Who interrupts does not wait for another look.
+                let view = match error.code {
+                    ExitCode::Interrupted => self.seen.take(),
+                    _ => self.lookout.look(self.progress).ok(),
+                };
+                let left = view.map(|view| self.commands(&view)).unwrap_or_default();
+                error.hints.extend(left.into_iter().map(|line| format!("left: {line}")));
             }
             self.report.stopped = Some(Stopped::from(error));
         }
@@ -631,24 +648,6 @@ impl Run<'_> {
             let path = self.options.audit_log.display();
             self.warn(format!("cannot append the record to {path}: {error}"));
         }
-    }
-}
-
-/// Hears no signals: what an interrupted run has still to say takes one look.
-struct Deaf<'a>(&'a dyn Progress);
-
-impl Progress for Deaf<'_> {
-    fn step(&self, name: &str, total: u64) {
-        self.0.step(name, total);
-    }
-    fn advance(&self, done: u64) {
-        self.0.advance(done);
-    }
-    fn note(&self, text: &str) {
-        self.0.note(text);
-    }
-    fn stopped(&self) -> bool {
-        false
     }
 }
 
