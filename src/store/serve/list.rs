@@ -62,7 +62,7 @@ impl List {
         // The fields of a message stand in any order, and after each other: so may two halves.
         let head = pb::RangeResponse { header, ..Default::default() };
         let tail = pb::RangeResponse { more, count, ..Default::default() }.encode_to_vec();
-        let records = kvs.iter().map(|kv| record_bytes(kv)).fold(0, usize::saturating_add);
+        let records = kvs.iter().map(record_bytes).fold(0, usize::saturating_add);
         let bytes =
             [head.encoded_len(), tail.len()].into_iter().fold(records, usize::saturating_add);
         let length = u32::try_from(bytes).ok().filter(|_| bytes <= MESSAGE_BYTES_MAX);
