@@ -169,6 +169,18 @@ impl Cluster {
         Ok(ttl_s)
     }
 
+    /// Asks how many seconds a lease has left; -1 where it is over.
+    ///
+    /// # Errors
+    ///
+    /// Every cause of a call.
+    pub fn time_to_live(&self, lease: i64) -> Result<i64, Error> {
+        let (_, ttl_s) = self.first(move |mut client| async move {
+            Ok(client.lease_time_to_live(lease, None).await?.ttl())
+        })?;
+        Ok(ttl_s)
+    }
+
     /// Ends a lease and what hangs on it.
     ///
     /// # Errors

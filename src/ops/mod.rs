@@ -23,7 +23,11 @@ pub mod holder;
 pub mod inspect;
 #[cfg(feature = "live")]
 pub mod kubeadm;
+#[cfg(feature = "live")]
+pub mod lock;
 pub mod new_file;
+#[cfg(feature = "live")]
+pub mod online;
 pub mod progress;
 #[cfg(feature = "live")]
 pub mod reach;

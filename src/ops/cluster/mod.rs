@@ -519,6 +519,19 @@ impl MemberView {
         self.version.is_some()
     }
 
+    /// Tells whether a read went through it and it knows a leader, whatever alarms are raised.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.serves == Serves::Yes && self.leader.is_some()
+    }
+
+    /// Makes a view of one that does, or does not.
+    #[cfg(test)]
+    pub(super) fn serving(self, serves: bool) -> Self {
+        let serves = if serves { Serves::Yes } else { Serves::No };
+        Self { serves, leader: self.leader.or(Some(1)), ..self }
+    }
+
     /// Tells whether it was added and has not started: it then has neither name nor client URL.
     #[must_use]
     pub fn is_unstarted(&self) -> bool {

@@ -1,0 +1,421 @@
+//! What is to be done next, decided from one look at the cluster: order, gain, stall, gate.
+//!
+//! Nothing here asks or waits: the same look gives the same answer.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::report::Size;
+use super::rule::{Figures, Rule};
+use crate::ops::cluster::{MemberView, View, quota};
+
+/// What a member is in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It does not vote.
+    Learner,
+    /// It votes.
+    Follower,
+    /// It leads.
+    Leader,
+}
+
+impl Role {
+    /// Takes what a member says of itself.
+    #[must_use]
+    pub fn of(member: &MemberView) -> Self {
+        match (member.is_learner, member.is_leader) {
+            (Some(true), _) => Self::Learner,
+            (_, Some(true)) => Self::Leader,
+            _ => Self::Follower,
+        }
+    }
+
+    /// Returns the word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Learner => "learner",
+            Self::Follower => "follower",
+            Self::Leader => "leader",
+        }
+    }
+}
+
+/// What a member must give back to be worth its stall.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinGain {
+    /// [`GAIN_PERCENT_MIN`] of its file, and [`GAIN_BYTES_MIN`].
+    #[default]
+    Worthwhile,
+    /// So many bytes.
+    Bytes(i64),
+    /// So many percent of its file.
+    Percent(i64),
+    /// Nothing: every member is done.
+    Nothing,
+}
+
+/// Bytes below which a gain is not worth it unless told.
+pub const GAIN_BYTES_MIN: i64 = 1 << 20;
+/// Percent of the file below which a gain is not worth it unless told.
+pub const GAIN_PERCENT_MIN: i64 = 10;
+/// Entries that a member may be behind and still count as caught up: what is written while the
+/// members are asked makes some.
+pub const LAG_MAX: u64 = 1000;
+/// Longest stall of a whole cluster that nobody is asked for: kubelets and leader elections of a
+/// control plane wait ten seconds and more.
+pub const STALL_MAX: Duration = Duration::from_secs(8);
+/// Bytes in use that a member copies in a second, until one has shown. Measured were 118 MB/s and
+/// more with etcd 3.5 and 3.6 on a fast disk of two busy cores; others' disks are slower.
+pub const BYTES_A_SECOND: u64 = 50_000_000;
+/// A member with fewer bytes in use shows nothing about the pace.
+const PACE_BYTES_MIN: u64 = 8 << 20;
+
+/// Why a member is not worth it; `None` where it is.
+#[must_use]
+pub fn not_worth(member: &MemberView, min_gain: MinGain, rule: Option<&Rule>) -> Option<String> {
+    if let Some(rule) = rule.filter(|rule| !rule.holds(&Figures::of(member))) {
+        return Some(format!("the rule does not hold: {}", rule.text()));
+    }
+    let size = Size::of(member);
+    let (gain, percent) = (size.gain(), quota::percent(size.gain(), size.db_bytes));
+    let too_little = match min_gain {
+        // A rule is asked instead.
+        MinGain::Worthwhile if rule.is_some() => false,
+        MinGain::Worthwhile => gain < GAIN_BYTES_MIN || percent < GAIN_PERCENT_MIN,
+        MinGain::Bytes(bytes) => gain < bytes,
+        MinGain::Percent(wanted) => percent < wanted,
+        MinGain::Nothing => false,
+    };
+    too_little.then(|| format!("it would give back {gain} bytes, {percent} % of its file"))
+}
+
+/// Returns whose turn is next of those that are left: learners, followers, the leader, each in the
+/// order of the view. One that is no member any more comes first.
+#[must_use]
+pub fn next(view: &View, left: &[u64]) -> Option<u64> {
+    let rank = |id: &u64| {
+        let at = view.members.iter().position(|member| member.id == Some(*id));
+        let role = at.and_then(|at| view.members.get(at)).map(Role::of);
+        (role, at)
+    };
+    left.iter().copied().min_by_key(rank)
+}
+
+/// Why a member's turn cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bar {
+    /// CORRUPT is raised.
+    Corrupt(String),
+    /// It, or another, is behind, which mends itself.
+    Behind(String),
+    /// Its own trouble, or where it is none of the cluster's doing, that of nobody at all.
+    Own(String),
+    /// Another member's trouble; whether there is no majority without that one and this.
+    Other(String, bool),
+}
+
+/// Decides whether a member's turn may begin. NOSPACE counts for nothing: it is why this is done.
+///
+/// # Errors
+///
+/// What stands in the way, the worst first.
+pub fn gate(view: &View, id: u64) -> Result<(), Bar> {
+    if let Some(alarm) = view.alarms.iter().find(|alarm| alarm.alarm == "CORRUPT") {
+        let who = alarm.name.clone().unwrap_or_else(|| format!("{:x}", alarm.id));
+        return Err(Bar::Corrupt(format!("CORRUPT is raised for {who}")));
+    }
+    let why = |member: &MemberView| {
+        let reason = member.reason.clone().unwrap_or_else(|| match member.is_unstarted() {
+            true => "it was added and has not started".to_owned(),
+            false => "it was not reached".to_owned(),
+        });
+        format!("{}: {reason}", member.label())
+    };
+    let Some(own) = view.members.iter().find(|member| member.id == Some(id)) else {
+        return Err(Bar::Own(format!("{id:x} is no member any more")));
+    };
+    if !own.serves() {
+        return Err(Bar::Own(why(own)));
+    }
+    let others = || view.members.iter().filter(|member| member.id != Some(id));
+    let sick: Vec<String> = others().filter(|member| !member.serves()).map(why).collect();
+    if !sick.is_empty() {
+        let votes = |member: &&MemberView| member.is_learner != Some(true);
+        let serving = others().filter(votes).filter(|member| member.serves()).count();
+        // A learner's stall takes no vote away.
+        let lost = votes(&own) && view.quorum.needed.is_none_or(|needed| serving < needed);
+        return Err(Bar::Other(sick.join("; "), lost));
+    }
+    let is_behind = |member: &&MemberView| {
+        let lags = [member.raft_lag, member.apply_lag];
+        lags.into_iter().flatten().any(|lag| lag > LAG_MAX)
+    };
+    let behind: Vec<String> = view
+        .members
+        .iter()
+        .filter(is_behind)
+        .map(|member| {
+            let lag = member.raft_lag.max(member.apply_lag).unwrap_or(0);
+            format!("{} is {lag} entries behind", member.label())
+        })
+        .collect();
+    if behind.is_empty() { Ok(()) } else { Err(Bar::Behind(behind.join("; "))) }
+}
+
+/// Returns who is to lead instead: a voter that serves and has caught up, rather one whose turn is
+/// over, and of those the one that is furthest.
+#[must_use]
+pub fn successor(view: &View, leader: u64, left: &[u64]) -> Option<u64> {
+    let left: BTreeSet<u64> = left.iter().copied().collect();
+    let may = |member: &&MemberView| {
+        member.id != Some(leader)
+            && member.is_learner == Some(false)
+            && member.serves()
+            && member.raft_lag.max(member.apply_lag).is_some_and(|lag| lag <= LAG_MAX)
+    };
+    let voters = view.members.iter().filter(may);
+    let best = voters.min_by_key(|member| {
+        let is_left = member.id.is_some_and(|id| left.contains(&id));
+        (is_left, member.raft_lag.max(member.apply_lag))
+    });
+    best.and_then(|member| member.id)
+}
+
+/// How fast members have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    bytes_a_second: u64,
+    is_measured: bool,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { bytes_a_second: BYTES_A_SECOND, is_measured: false }
+    }
+}
+
+impl Pace {
+    /// Predicts for how long a member answers nothing.
+    #[must_use]
+    pub fn stall(&self, size: Size) -> Duration {
+        let bytes = u64::try_from(size.in_use_bytes).unwrap_or(0);
+        let ms = bytes.saturating_mul(1000) / self.bytes_a_second.max(1);
+        Duration::from_millis(ms)
+    }
+
+    /// Learns from a member that is done; the slowest one counts.
+    pub fn learn(&mut self, size: Size, took: Duration) {
+        let bytes = u64::try_from(size.in_use_bytes).unwrap_or(0);
+        if bytes < PACE_BYTES_MIN {
+            return;
+        }
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX).max(1);
+        let seen = (bytes.saturating_mul(1000) / ms).max(1);
+        let slowest = if self.is_measured { self.bytes_a_second.min(seen) } else { seen };
+        (self.bytes_a_second, self.is_measured) = (slowest, true);
+    }
+}
+
+/// What is known of defragmentation in a version of etcd that was mended later.
+#[must_use]
+pub fn known_faults(version: &str) -> Vec<String> {
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor)), Some(Some(patch))) =
+        (numbers.next(), numbers.next(), numbers.next())
+    else {
+        return Vec::new();
+    };
+    FAULTS
+        .iter()
+        .filter(|(fixed, _)| {
+            fixed.iter().any(|(of, patch_of)| (major, minor) == (3, *of) && patch < *patch_of)
+        })
+        .map(|(fixed, what)| {
+            let mended = fixed.iter().find(|(of, _)| *of == minor).map_or(0, |(_, patch)| *patch);
+            format!("etcd {version} {what} (mended in 3.{minor}.{mended}); update it first")
+        })
+        .collect()
+}
+
+/// Minor versions with the first patch that is mended, and what was wrong. From etcd's CHANGELOG:
+/// pull requests 14733, 20650 (20653, 20659) and 18842 (18843), read in November 2026.
+const FAULTS: [(&[(u32, u32)], &str); 3] = [
+    (&[(5, 6)], "may come to another revision than its peers if it dies while it defragments"),
+    (
+        &[(4, 38), (5, 23), (6, 5)],
+        "may damage its data if a snapshot from the leader comes while it defragments",
+    ),
+    (&[(4, 35), (5, 17)], "ends in a panic if the disk is full while it defragments"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::cluster::{AlarmView, Gathered};
+
+    fn member(name: &str, id: u64) -> MemberView {
+        MemberView {
+            id: Some(id),
+            name: Some(name.into()),
+            endpoint: Some(format!("http://{name}:2379")),
+            is_leader: Some(false),
+            is_learner: Some(false),
+            db_size: Some(100 << 20),
+            db_size_in_use: Some(50 << 20),
+            raft_lag: Some(0),
+            apply_lag: Some(0),
+            ..MemberView::default()
+        }
+        .serving(true)
+    }
+
+    /// Three voters of which `m1` leads, and a learner.
+    fn view() -> View {
+        let mut view = View::of(&Gathered::default());
+        view.members = ["m1", "m2", "m3", "m4"]
+            .into_iter()
+            .zip(1..)
+            .map(|(name, id)| member(name, id))
+            .collect();
+        view.members[0].is_leader = Some(true);
+        view.members[3].is_learner = Some(true);
+        view.quorum.needed = Some(2);
+        view
+    }
+
+    #[test]
+    fn learners_come_first_and_the_leader_last() {
+        let mut view = view();
+        let mut left = vec![1, 2, 3, 4];
+        let mut order = Vec::new();
+        while let Some(id) = next(&view, &left) {
+            left.retain(|other| *other != id);
+            order.push(id);
+        }
+        assert_eq!(order, [4, 2, 3, 1]);
+        // Whoever leads now is last, and one that has left is first.
+        view.members[0].is_leader = Some(false);
+        view.members[1].is_leader = Some(true);
+        assert_eq!(next(&view, &[1, 2]), Some(1));
+        assert_eq!(next(&view, &[2, 9]), Some(9));
+        assert_eq!(next(&view, &[]), None);
+    }
+
+    #[test]
+    fn a_gain_must_be_worth_it() {
+        let sized = |size: i64, in_use: i64| MemberView {
+            db_size: Some(size),
+            db_size_in_use: Some(in_use),
+            ..member("m", 1)
+        };
+        let worth = |size, in_use, min_gain| not_worth(&sized(size, in_use), min_gain, None);
+        assert_eq!(worth(100 << 20, 50 << 20, MinGain::Worthwhile), None);
+        assert!(worth(100 << 20, 91 << 20, MinGain::Worthwhile).is_some(), "9 %");
+        assert!(worth(1 << 20, 4096, MinGain::Worthwhile).is_some(), "less than 1 MiB");
+        let why = worth(1 << 20, 1 << 19, MinGain::Bytes(600_000)).unwrap();
+        assert_eq!(why, "it would give back 524288 bytes, 50 % of its file");
+        assert_eq!(worth(1 << 20, 1 << 19, MinGain::Bytes(500_000)), None);
+        assert_eq!(worth(1 << 20, 1 << 19, MinGain::Percent(50)), None);
+        assert!(worth(1 << 20, 1 << 19, MinGain::Percent(51)).is_some());
+        assert_eq!(worth(0, 0, MinGain::Nothing), None);
+        let rule = Rule::parse("dbSizeFree > 10KiB").unwrap();
+        let ask = |min| not_worth(&sized(1 << 20, 1 << 19), min, Some(&rule));
+        assert_eq!(ask(MinGain::Worthwhile), None, "a rule stands instead of the default");
+        assert!(ask(MinGain::Percent(51)).is_some(), "and beside what is given");
+        assert!(not_worth(&sized(5, 5), MinGain::Nothing, Some(&rule)).is_some());
+    }
+
+    #[test]
+    fn only_nospace_is_passed_over() {
+        let mut view = view();
+        let raise = |alarm| vec![AlarmView { id: 2, name: Some("m2".into()), alarm }];
+        view.alarms = raise("NOSPACE");
+        assert_eq!(gate(&view, 2), Ok(()));
+        view.alarms = raise("CORRUPT");
+        let corrupt = || Bar::Corrupt("CORRUPT is raised for m2".into());
+        assert_eq!(gate(&view, 3), Err(corrupt()));
+        view.members[2] = member("m3", 3).serving(false);
+        assert_eq!(gate(&view, 3), Err(corrupt()), "before all else");
+    }
+
+    #[test]
+    fn a_sick_member_bars_the_others() {
+        let mut view = view();
+        view.members[2] = member("m3", 3).serving(false);
+        view.members[2].reason = Some("connection refused".into());
+        let why = || "m3: connection refused".to_owned();
+        assert_eq!(gate(&view, 2), Err(Bar::Other(why(), true)), "m1 alone is no majority");
+        assert_eq!(gate(&view, 3), Err(Bar::Own(why())));
+        assert_eq!(gate(&view, 4), Err(Bar::Other(why(), false)), "a learner takes no vote");
+        view.members.push(member("m5", 5));
+        assert_eq!(gate(&view, 2), Err(Bar::Other(why(), false)));
+        assert_eq!(gate(&view, 9), Err(Bar::Own("9 is no member any more".into())));
+    }
+
+    #[test]
+    fn who_is_behind_is_waited_for() {
+        let mut view = view();
+        view.members[3].apply_lag = Some(LAG_MAX + 1);
+        let why = "m4 is 1001 entries behind".to_owned();
+        assert_eq!(gate(&view, 2), Err(Bar::Behind(why)));
+        view.members[3].apply_lag = Some(LAG_MAX);
+        assert_eq!(gate(&view, 2), Ok(()));
+    }
+
+    #[test]
+    fn the_leadership_goes_to_who_is_done() {
+        let mut view = view();
+        assert_eq!(successor(&view, 1, &[1, 2]), Some(3));
+        assert_eq!(successor(&view, 1, &[1]), Some(2), "the first of equals");
+        view.members[1].raft_lag = Some(5);
+        assert_eq!(successor(&view, 1, &[1]), Some(3));
+        view.members[2] = member("m3", 3).serving(false);
+        assert_eq!(successor(&view, 1, &[1]), Some(2));
+        view.members[1].raft_lag = Some(LAG_MAX + 1);
+        assert_eq!(successor(&view, 1, &[1]), None, "a learner never leads");
+    }
+
+    #[test]
+    fn the_slowest_member_counts() {
+        let size = Size { db_bytes: 2_000_000_000, in_use_bytes: 1_000_000_000 };
+        let mut pace = Pace::default();
+        assert_eq!(pace.stall(size), Duration::from_secs(20));
+        pace.learn(size, Duration::from_secs(5));
+        assert_eq!(pace.stall(size), Duration::from_secs(5));
+        pace.learn(size, Duration::from_secs(10));
+        pace.learn(size, Duration::from_secs(1));
+        assert_eq!(pace.stall(size), Duration::from_secs(10));
+        pace.learn(Size { db_bytes: 0, in_use_bytes: 100 }, Duration::from_secs(9));
+        pace.learn(Size { db_bytes: 0, in_use_bytes: -1 }, Duration::ZERO);
+        assert_eq!(pace.stall(size), Duration::from_secs(10));
+        pace.learn(Size { db_bytes: 0, in_use_bytes: i64::MAX }, Duration::ZERO);
+        assert!(pace.stall(Size { db_bytes: 0, in_use_bytes: i64::MAX }) > Duration::ZERO);
+    }
+
+    #[test]
+    fn faults_are_known_by_version() {
+        for (version, count) in [
+            ("3.5.5", 3),
+            ("3.5.6", 2),
+            ("3.5.17", 1),
+            ("3.5.23", 0),
+            ("3.6.4", 1),
+            ("3.6.4-rc.0", 1),
+            ("3.6.5", 0),
+            ("3.7.0", 0),
+            ("3.4.34", 2),
+            ("4.5.1", 0),
+            ("", 0),
+            ("3.5", 0),
+            ("x.y.z", 0),
+        ] {
+            assert_eq!(known_faults(version).len(), count, "{version}");
+        }
+        assert!(known_faults("3.6.4")[0].ends_with("(mended in 3.6.5); update it first"));
+    }
+}
