@@ -158,7 +158,7 @@ fn health_value(view: &View) -> Value {
 }
 
 /// Takes out what a terminal would obey: names and messages are a server's.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -233,7 +233,7 @@ fn lag(own: Option<impl ToString>, lag: Option<impl ToString>) -> String {
 }
 
 /// A table without lines, for people and narrow screens.
-fn bare(header: &[&str]) -> Table {
+pub(super) fn bare(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header.to_vec());
@@ -241,7 +241,7 @@ fn bare(header: &[&str]) -> Table {
 }
 
 /// Takes the blanks off the ends that a table without lines has.
-fn push_table(lines: &mut Vec<String>, table: &Table) {
+pub(super) fn push_table(lines: &mut Vec<String>, table: &Table) {
     lines.extend(table.to_string().lines().map(|line| {
         let line = line.strip_prefix(' ').unwrap_or(line);
         line.trim_end().to_owned()

@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", group = "window", value_parser = duration::parse)]
     keep_duration: Option<Duration>,
     /// Where no revision is known to be that old: wait until the newest is
-    #[arg(long, requires = "keep_duration")]
+    #[arg(long)]
     wait: bool,
     /// Wait until the rows are gone at the member that is asked, however long
     #[arg(long)]
@@ -55,6 +55,10 @@ pub(super) fn run(global: &Global, args: &Args) -> Outcome {
             return Err(Error::usage("a revision, or how much to keep, must be given").into());
         }
     };
+    if args.wait && args.keep_duration.is_none() {
+        let error = Error::usage("--wait is for --keep-duration: nothing else comes with time");
+        return Err(error.into());
+    }
     let terminal = Terminal::new(global);
     let cluster = Arc::new(global.cluster()?);
     let options = Options {

@@ -200,11 +200,15 @@ fn translate(
     if command.path == ["compaction"] {
         check_number(arguments.first())?;
     }
-    if command.path == ["defrag"] && line.value("data-dir").is_none_or(|dir| dir.is_empty()) {
-        return Err(match program {
-            Program::Etcdctl => commands::elsewhere(program, "defrag of a running member"),
-            _ => Refusal::new(ExitCode::Failed.number(), "required flag(s) \"data-dir\" not set"),
-        });
+    let has_dir = line.value("data-dir").is_some_and(|dir| !dir.is_empty());
+    if command.path == ["defrag"] && !command.asks_members && !has_dir {
+        let message = match program {
+            Program::Etcdctl => {
+                return Err(commands::elsewhere(program, "defrag of a running member"));
+            }
+            _ => "required flag(s) \"data-dir\" not set",
+        };
+        return Err(Refusal::new(ExitCode::Failed.number(), message));
     }
     let bump = line.value("bump-revision").is_some_and(|bump| !bump.is_empty() && bump != "0");
     if bump != line.is_set("mark-compacted") {

@@ -12,6 +12,7 @@ mod cluster;
 mod compaction;
 #[cfg(feature = "live")]
 mod connection;
+mod defrag;
 mod directory;
 #[cfg(feature = "live")]
 mod duration;
@@ -150,8 +151,9 @@ enum Command {
     Snapshot(snapshot::Command),
     /// Print the hash of all records that a server gives after a start, as etcdutl does
     Hashkv(hashkv::Args),
-    /// Pack the database of a stopped member
-    Defrag(rewrite::Defrag),
+    /// Give back the free pages of running members' databases, one member after the other, or of a
+    /// stopped one's
+    Defrag(defrag::Defrag),
     /// Ask members how they are, as etcdctl does
     #[cfg(feature = "live")]
     #[command(subcommand)]
@@ -252,7 +254,7 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
     match command {
         Command::Snapshot(command) => snapshot::run(global, command),
         Command::Hashkv(args) => hashkv::run(global, &args),
-        Command::Defrag(args) => rewrite::run_defrag(global, args),
+        Command::Defrag(args) => defrag::run(global, args),
         #[cfg(feature = "live")]
         Command::Endpoint(command) => endpoint::run(global, &command),
         #[cfg(feature = "live")]

@@ -1,5 +1,4 @@
-//! `defrag --data-dir`, `snapshot compact`, `snapshot seal`: their flags, and their reports for
-//! people.
+//! `snapshot compact`, `snapshot seal`: their flags, and their reports for people.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +9,7 @@ use super::output::{self, WriteOut};
 use super::terminal::Terminal;
 use super::{Global, Outcome};
 use crate::ops::rewrite::{compact, seal};
-use crate::ops::{Error, ExitCode, defrag};
-
-#[derive(Debug, Args)]
-pub(super) struct Defrag {
-    /// Data directory of the stopped member
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
-    /// Show what would become of it and change nothing
-    #[arg(long)]
-    dry_run: bool,
-}
+use crate::ops::{Error, ExitCode};
 
 #[derive(Debug, Args)]
 pub(super) struct Compact {
@@ -64,35 +53,6 @@ pub(super) struct Seal {
     /// Check everything, show what would be written and write nothing
     #[arg(long)]
     dry_run: bool,
-}
-
-pub(super) fn run_defrag(global: &Global, args: Defrag) -> Outcome {
-    let terminal = Terminal::new(global);
-    let audit_log = global.audit_log.clone();
-    let options = defrag::Options { data_dir: args.data_dir, dry_run: args.dry_run, audit_log };
-    let report = defrag::defrag(&options, &terminal)?;
-    terminal.clear();
-    let verb = if report.dry_run { "would defragment" } else { "defragmented" };
-    let (before, after) = (report.before, report.after);
-    let mut lines = vec![
-        format!("{verb} {}", report.data_dir),
-        format!(
-            "  db size    {} -> {}, as etcd counts it against its quota ({} in use before)",
-            output::size(before.db_bytes),
-            output::size(after.db_bytes),
-            output::size(before.in_use_bytes)
-        ),
-        format!(
-            "  file       {} -> {}",
-            output::size(before.file_bytes),
-            output::size(after.file_bytes)
-        ),
-        format!("  rows       {}, all as they were; hash {:x}", report.rows, report.status_hash),
-    ];
-    let left = if report.dry_run { "is there" } else { "was removed" };
-    let leftovers = report.leftovers.iter();
-    lines.extend(leftovers.map(|path| format!("  leftover   {path} {left}: a killed defrag's")));
-    show(global, &json!(report), lines, &report.equivalent, &[])
 }
 
 /// Refuses standard output: what is written is read back, and appears whole or not at all.
@@ -170,7 +130,7 @@ fn note_line(file: &str, note: Option<&str>, is_dry: bool) -> Option<String> {
     note.map(|note| format!("  note       {note} {verb} from {file}.json"))
 }
 
-fn show(
+pub(super) fn show(
     global: &Global,
     report: &Value,
     mut lines: Vec<String>,

@@ -137,7 +137,8 @@ impl Cluster {
 
     /// Asks one endpoint whether writes are accepted, and changes nothing: a transaction whose
     /// condition never holds, with a put where it does. A member at its quota refuses it all the
-    /// same ([`super::is_out_of_space`]), and any other takes no revision for it.
+    /// same ([`super::is_out_of_space`]), and raises the alarm for it, as for any write; a learner
+    /// too, that has not been defragmented yet. Any other takes no revision for it.
     ///
     /// # Errors
     ///

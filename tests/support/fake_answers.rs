@@ -22,7 +22,7 @@ use tonic::metadata::MetadataMap;
 use tonic_prost::ProstCodec;
 
 use super::{
-    Fault, Grant, Listed, Member, NOSPACE, Refusal, Shared, SnapshotFault, listed, refusals,
+    Fault, Grant, Listed, Member, NOSPACE, Refusal, Shared, SnapshotFault, listed, refusals, upkeep,
 };
 
 /// What etcd sends as one piece of a snapshot, in bytes.
@@ -33,8 +33,8 @@ const FLUSH: Duration = Duration::from_millis(100);
 /// Counts what happens in all fakes, so that it is known what was at the same time.
 static TICKS: AtomicUsize = AtomicUsize::new(0);
 
-type Incoming = http::Request<hyper::body::Incoming>;
-type Outgoing = http::Response<tonic::body::Body>;
+pub(super) type Incoming = http::Request<hyper::body::Incoming>;
+pub(super) type Outgoing = http::Response<tonic::body::Body>;
 
 pub(super) async fn answer(shared: Arc<Shared>, request: Incoming) -> Outgoing {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -60,12 +60,16 @@ async fn answer_one(shared: Arc<Shared>, request: Incoming) -> Outgoing {
             std::future::pending::<()>().await;
         }
     }
+    upkeep::idle(&shared, method).await;
     let shared = &shared;
+    let request = match upkeep::answer(shared, request).await {
+        Ok(answer) => return answer,
+        Err(request) => request,
+    };
     match path.as_str() {
         "/etcdserverpb.KV/Range" => unary(shared, request, range).await,
         "/etcdserverpb.Cluster/MemberList" => unary(shared, request, member_list).await,
         "/etcdserverpb.Maintenance/Status" => unary(shared, request, status).await,
-        "/etcdserverpb.Maintenance/Alarm" => unary(shared, request, alarm).await,
         "/etcdserverpb.Maintenance/HashKV" => unary(shared, request, hash_kv).await,
         "/etcdserverpb.Maintenance/Snapshot" => {
             let codec = ProstCodec::<PbSnapshotResponse, PbSnapshotRequest>::default();
@@ -130,11 +134,11 @@ impl<Q: Send + 'static, R: Send + 'static> Service<tonic::Request<Q>> for Handle
     }
 }
 
-fn refuse<T>((code, text): Refusal) -> Result<T, Status> {
+pub(super) fn refuse<T>((code, text): Refusal) -> Result<T, Status> {
     Err(Status::new(code, text))
 }
 
-fn require_leader(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
+pub(super) fn require_leader(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
     let asked = metadata.get("hasleader").is_some_and(|value| value == "true");
     if asked && member.leader == 0 { refuse(refusals::NO_LEADER) } else { Ok(()) }
 }
@@ -148,7 +152,7 @@ fn linearizable(member: &Member) -> Result<(), Status> {
 }
 
 /// The same for what goes through the raft log.
-fn proposed(member: &Member) -> Result<(), Status> {
+pub(super) fn proposed(member: &Member) -> Result<(), Status> {
     votes(member)?;
     if member.leader == 0 { refuse(refusals::NOT_PROPOSED) } else { Ok(()) }
 }
@@ -173,14 +177,14 @@ fn caller(member: &Member, metadata: &MetadataMap) -> Result<Option<String>, Sta
     }
 }
 
-fn require_user(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
+pub(super) fn require_user(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
     match caller(member, metadata)? {
         None if member.auth => refuse(refusals::USER_EMPTY),
         _ => Ok(()),
     }
 }
 
-fn require_root(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
+pub(super) fn require_root(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
     if !member.auth {
         return Ok(());
     }
@@ -193,7 +197,10 @@ fn require_root(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
 }
 
 /// The same for maintenance: 3.5 sends these errors raw, with its own words and no code.
-fn require_root_for_maintenance(member: &Member, metadata: &MetadataMap) -> Result<(), Status> {
+pub(super) fn require_root_for_maintenance(
+    member: &Member,
+    metadata: &MetadataMap,
+) -> Result<(), Status> {
     require_root(member, metadata).map_err(|status| {
         if member.minor() < 6 {
             Status::unknown(status.message().replace("etcdserver: ", "auth: "))
@@ -224,7 +231,7 @@ fn require_read(member: &Member, metadata: &MetadataMap, q: &PbRangeRequest) -> 
     if grants.any(covered) { Ok(()) } else { refuse(refusals::DENIED) }
 }
 
-fn range(
+pub(super) fn range(
     member: &Member,
     metadata: &MetadataMap,
     request: PbRangeRequest,
@@ -251,20 +258,26 @@ fn range(
         [0] => key >= from,
         end => key >= from && key.as_slice() < end,
     };
-    let found: Vec<_> = member.keys.iter().filter(|(key, _)| inside(key)).collect();
-    let count = i64::try_from(found.len()).expect("a small number");
-    let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
-    let shown = if request.count_only { 0 } else { limit.unwrap_or(found.len()) };
-    let kv = |(key, value): &(&Vec<u8>, &Vec<u8>)| etcd_client::proto::PbKeyValue {
-        key: (*key).clone(),
-        value: if request.keys_only { Vec::new() } else { (*value).clone() },
+    let set = member.keys.iter().map(|(key, value)| etcd_client::proto::PbKeyValue {
+        key: key.clone(),
+        value: value.clone(),
         create_revision: member.revision,
         mod_revision: member.revision,
         version: 1,
         lease: 0,
-    };
-    let kvs = found.iter().take(shown).map(kv).collect();
+    });
+    let mut found: Vec<_> = set.chain(member.common.lock().shown()).collect();
+    found.retain(|kv| inside(&kv.key));
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    let count = i64::try_from(found.len()).expect("a small number");
+    let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0);
+    let shown = if request.count_only { 0 } else { limit.unwrap_or(found.len()) };
     let more = !request.count_only && found.len() > shown;
+    found.truncate(shown);
+    if request.keys_only {
+        found.iter_mut().for_each(|kv| kv.value.clear());
+    }
+    let kvs = found;
     Ok(PbRangeResponse { header: member.header(member.revision), kvs, more, count })
 }
 
@@ -331,7 +344,7 @@ fn status(
     })
 }
 
-fn alarm(
+pub(super) fn alarm(
     member: &Member,
     metadata: &MetadataMap,
     request: PbAlarmRequest,
@@ -339,7 +352,7 @@ fn alarm(
     votes(member)?;
     if request.action != 0 {
         require_root(member, metadata)?;
-        return Err(Status::unimplemented("the fake answers only questions for alarms"));
+        return Err(Status::unimplemented("the fake raises no alarms"));
     }
     require_user(member, metadata)?;
     proposed(member)?;

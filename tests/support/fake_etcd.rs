@@ -15,7 +15,7 @@
 //!
 //! What it owns: the answers of Range, `MemberList`, Status, Alarm (get), `HashKV`, Snapshot,
 //! Authenticate, `AuthStatus`, `UserGet` and `RoleGet`, with etcd's own codes and texts and its
-//! differences between 3.5, 3.6 and 3.7. Every other method is unknown, as it is to an older etcd.
+//! differences between 3.5, 3.6 and 3.7; and of what changes a member, in `fake_upkeep.rs`. Every other method is unknown, as it is to an older etcd.
 //! It keeps no data: revisions, hashes and sizes are what the test sets.
 //!
 //! A server stops, and frees its port, when it is dropped.
@@ -29,6 +29,8 @@
 
 #[path = "fake_answers.rs"]
 mod answers;
+#[path = "fake_upkeep.rs"]
+pub(crate) mod upkeep;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -196,6 +198,13 @@ pub(crate) struct Member {
     /// Bytes a second that Snapshot sends at most.
     pub(crate) snapshot_rate: Option<u64>,
 
+    /// How it defragments.
+    pub(crate) defrag: upkeep::Defrag,
+    /// A defragmentation is under way.
+    pub(crate) is_busy: bool,
+    /// What it shares with the members of its cluster.
+    pub(crate) common: upkeep::Common,
+
     /// By the method's name without its service: `Status`, `HashKV`, `MemberList`.
     pub(crate) faults: BTreeMap<String, Fault>,
     /// How long a read waits for a leader that is not there; etcd has 7 s.
@@ -236,6 +245,9 @@ impl Member {
             file: Arc::new(Vec::new()),
             snapshot_fault: None,
             snapshot_rate: None,
+            defrag: upkeep::Defrag::default(),
+            is_busy: false,
+            common: upkeep::Common::default(),
             faults: BTreeMap::new(),
             no_leader_wait: Duration::from_millis(100),
         }
@@ -313,7 +325,7 @@ impl Member {
         if self.minor() < 6 { String::new() } else { format!("3.{}.0", self.minor()) }
     }
 
-    fn header(&self, revision: i64) -> Option<PbResponseHeader> {
+    pub(crate) fn header(&self, revision: i64) -> Option<PbResponseHeader> {
         Some(PbResponseHeader {
             cluster_id: self.cluster_id,
             member_id: self.id,
@@ -344,7 +356,8 @@ struct Running {
     stop: oneshot::Sender<()>,
 }
 
-struct Shared {
+#[derive(Debug)]
+pub(crate) struct Shared {
     member: Mutex<Member>,
     calls: Mutex<Vec<String>>,
     spans: Mutex<Vec<(String, usize, usize)>>,
@@ -378,6 +391,8 @@ impl FakeEtcd {
             snapshots: AtomicUsize::new(0),
             cut: watch::channel(0).0,
         });
+        let common = shared.member().common.clone();
+        common.join(&shared);
         let address = listener.local_addr().expect("an address");
         let mut fake = Self { shared, address, tls, running: None };
         if fake.member().advertised.is_empty() {
@@ -482,6 +497,7 @@ impl Drop for FakeEtcd {
 /// Several fakes that name each other in `MemberList`; the first that is no learner leads.
 pub(crate) struct FakeCluster {
     pub(crate) members: Vec<FakeEtcd>,
+    common: upkeep::Common,
 }
 
 impl FakeCluster {
@@ -497,9 +513,13 @@ impl FakeCluster {
     }
 
     fn serve(members: impl IntoIterator<Item = Member>, tls: Option<&Arc<ServerConfig>>) -> Self {
-        let serve = |member| FakeEtcd::serve(member, listen(0), tls.cloned());
+        let common = upkeep::Common::default();
+        let serve = |member| {
+            let member = Member { common: common.clone(), ..member };
+            FakeEtcd::serve(member, listen(0), tls.cloned())
+        };
         let members: Vec<FakeEtcd> = members.into_iter().map(serve).collect();
-        let cluster = Self { members };
+        let cluster = Self { members, common };
         let all: Vec<Member> = cluster.members.iter().map(FakeEtcd::member).collect();
         let leader = all.iter().find(|member| !member.is_learner).map_or(0, |member| member.id);
         let listed: Vec<Listed> = all.iter().map(|member| listed(member, true)).collect();
@@ -510,6 +530,11 @@ impl FakeCluster {
             });
         }
         cluster
+    }
+
+    /// What the members share; let it go before anything is asked.
+    pub(crate) fn upkeep(&self) -> std::sync::MutexGuard<'_, upkeep::Upkeep> {
+        self.common.lock()
     }
 
     /// Every member's endpoint, with commas between.

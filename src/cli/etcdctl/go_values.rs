@@ -8,7 +8,7 @@ use super::text::push;
 
 /// Writes a duration as Go does: `6.901624ms`, `5.001527342s`, `1m30s`, `0s`
 /// (time, `Duration.String`, Go 1.26).
-pub(super) fn duration(took: Duration) -> String {
+pub(in crate::cli) fn duration(took: Duration) -> String {
     let nanos = took.as_nanos();
     let part = |unit: u128, name: &str| {
         let fraction = format!("{:0width$}", nanos % unit, width = unit.ilog10() as usize);

@@ -9,6 +9,8 @@ mod text;
 
 #[cfg(feature = "live")]
 pub(super) use answers::{Format, Printed, alarms, hash_kvs, healths, members, statuses};
+#[cfg(feature = "live")]
+pub(super) use go_values::duration;
 pub(super) use table::table;
 pub(super) use text::size;
 

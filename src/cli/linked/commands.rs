@@ -66,6 +66,13 @@ const DEFRAG: Command = Command {
     about: "--data-dir DIR: pack the database of a stopped member",
 };
 
+#[cfg(feature = "live")]
+const DEFRAG_LIVE: Command = Command {
+    asks_members: true,
+    about: "pack the databases of running members, or of a stopped one",
+    ..DEFRAG
+};
+
 const VERSION: Command = Command {
     path: &["version"],
     flags: &[],
@@ -90,7 +97,7 @@ const CTL: &[Command] = &[
         arguments: Arguments::One("compaction command needs 1 argument", BAD_ARGS),
         about: "REV: drop history below a revision",
     },
-    DEFRAG,
+    DEFRAG_LIVE,
     Command {
         path: &["endpoint", "hashkv"],
         flags: &["cluster", "rev"],

@@ -25,12 +25,15 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::cluster::{Access, attend, wait};
+use super::lock::Lock;
 use super::{Error, ExitCode, Progress, audit};
 use crate::live::{self, Cluster, Header, Range};
 use samples::{Moment, Samples};
 pub use window::Keep;
 use window::{Decision, Evidence, Kubernetes, words};
 
+/// What it is called in records and locks.
+const OPERATION: &str = "compaction";
 /// The key in which Kubernetes' API servers agree on compactions.
 const KUBERNETES_KEY: &str = "compact_rev_key";
 /// Limit for the rows to go: days of a slow disk.
@@ -182,6 +185,16 @@ pub fn run(
         return Ok(report);
     }
     let Some(revision) = window.to_do() else { return Ok(report) };
+    // Who defragments meanwhile, or waits for the rows to go as well, would be in the way.
+    let _lock = if options.physical {
+        let mut settings = cluster.settings().clone();
+        settings.endpoints = cluster.endpoints().into_iter().map(str::to_owned).collect();
+        let lock = Lock::take(&settings, OPERATION, &options.audit_log, progress)?;
+        report.warnings.extend_from_slice(lock.warnings());
+        Some(lock)
+    } else {
+        None
+    };
     for command in &report.equivalent {
         progress.note(&format!("same as    {command}"));
     }
@@ -521,7 +534,7 @@ fn record(
     progress: &dyn Progress,
 ) {
     let record = audit::Record {
-        operation: "compaction",
+        operation: OPERATION,
         result,
         before: json!({
             "cluster_id": report.cluster_id,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::report::Size;
-use super::rule::{Figures, Rule};
+use super::rule::{self, Figures, Rule};
 use crate::ops::cluster::{MemberView, View, quota};
 
 /// What a member is in the cluster.
@@ -57,6 +57,22 @@ pub enum MinGain {
     Percent(i64),
     /// Nothing: every member is done.
     Nothing,
+}
+
+impl MinGain {
+    /// Reads what a person writes: bytes, with a unit as a rule has them, or percent, as `10%`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Some(percent) = text.strip_suffix('%') {
+            let number = percent.trim().parse::<i64>().ok().filter(|p| (0..=100).contains(p));
+            return number.map(Self::Percent).ok_or_else(|| format!("{text} is no percentage"));
+        }
+        rule::bytes(text).map(Self::Bytes)
+    }
 }
 
 /// Bytes below which a gain is not worth it unless told.
@@ -259,19 +275,13 @@ mod tests {
     use crate::ops::cluster::{AlarmView, Gathered};
 
     fn member(name: &str, id: u64) -> MemberView {
-        MemberView {
-            id: Some(id),
-            name: Some(name.into()),
-            endpoint: Some(format!("http://{name}:2379")),
-            is_leader: Some(false),
-            is_learner: Some(false),
-            db_size: Some(100 << 20),
-            db_size_in_use: Some(50 << 20),
-            raft_lag: Some(0),
-            apply_lag: Some(0),
-            ..MemberView::default()
-        }
-        .serving(true)
+        let mut member = MemberView::default().serving(true);
+        (member.id, member.name) = (Some(id), Some(name.into()));
+        member.endpoint = Some(format!("http://{name}:2379"));
+        (member.is_leader, member.is_learner) = (Some(false), Some(false));
+        (member.db_size, member.db_size_in_use) = (Some(100 << 20), Some(50 << 20));
+        (member.raft_lag, member.apply_lag) = (Some(0), Some(0));
+        member
     }
 
     /// Three voters of which `m1` leads, and a learner.
@@ -308,10 +318,10 @@ mod tests {
 
     #[test]
     fn a_gain_must_be_worth_it() {
-        let sized = |size: i64, in_use: i64| MemberView {
-            db_size: Some(size),
-            db_size_in_use: Some(in_use),
-            ..member("m", 1)
+        let sized = |size: i64, in_use: i64| {
+            let mut member = member("m", 1);
+            (member.db_size, member.db_size_in_use) = (Some(size), Some(in_use));
+            member
         };
         let worth = |size, in_use, min_gain| not_worth(&sized(size, in_use), min_gain, None);
         assert_eq!(worth(100 << 20, 50 << 20, MinGain::Worthwhile), None);
@@ -328,6 +338,27 @@ mod tests {
         assert_eq!(ask(MinGain::Worthwhile), None, "a rule stands instead of the default");
         assert!(ask(MinGain::Percent(51)).is_some(), "and beside what is given");
         assert!(not_worth(&sized(5, 5), MinGain::Nothing, Some(&rule)).is_some());
+    }
+
+    #[test]
+    fn gains_are_written_as_bytes_or_percent() {
+        for (text, expected) in [
+            ("10%", Some(MinGain::Percent(10))),
+            (" 0 %", Some(MinGain::Percent(0))),
+            ("101%", None),
+            ("-1%", None),
+            ("5", Some(MinGain::Bytes(5))),
+            ("1.5MiB", Some(MinGain::Bytes(3 << 19))),
+            ("2 GB", Some(MinGain::Bytes(2_000_000_000))),
+            ("-5", None),
+            ("MiB", None),
+            ("5XB", None),
+            ("", None),
+            ("1e400", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(MinGain::parse(text).ok(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -223,6 +223,26 @@ impl Rule {
     }
 }
 
+/// Reads bytes with or without a unit.
+pub(super) fn bytes(text: &str) -> Result<i64, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim() {
+        "" => "B",
+        unit => unit,
+    };
+    let factor = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let value = number.parse::<f64>().ok().zip(factor).map(|(number, factor)| number * factor);
+    // Beyond 2^53 bytes nothing is counted exactly.
+    let value = value.filter(|value| *value < 9e15).ok_or_else(|| {
+        let names: Vec<&str> = UNITS.iter().map(|(name, _)| *name).collect();
+        format!("{text} is no number of bytes; units are {}", names.join(", "))
+    })?;
+    #[allow(clippy::cast_possible_truncation, reason = "it is below 2^53 and not negative")]
+    let whole = value as i64;
+    Ok(whole)
+}
+
 struct Reader<'a> {
     text: &'a str,
     at: usize,

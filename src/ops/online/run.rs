@@ -745,6 +745,9 @@ fn targets(options: &Options, view: &View) -> Result<Vec<MemberReport>, Error> {
             let code = if is_tls { ExitCode::Tls } else { ExitCode::Unreachable };
             return Err(Error::new(code, what).hint("etcdkit health shows what is wrong with each"));
         };
+        // Where nothing answers at that one, another of its endpoints does.
+        let is_dead = member.not_at.contains(endpoint);
+        let endpoint = member.endpoint.as_ref().filter(|_| is_dead).unwrap_or(endpoint);
         if !targets.iter().any(|target| target.id == id) {
             targets.push(report(member, endpoint, id));
         }
