@@ -51,6 +51,9 @@ pub struct Report {
     pub equivalent: Vec<String>,
 }
 
+/// Members' names by their ids.
+pub type Names = Vec<(u64, String)>;
+
 /// An alarm with what is known of whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
@@ -283,7 +286,7 @@ pub(super) fn check_access(access: &live::Access, what: &str) -> Result<(), Erro
 pub(super) fn list(
     cluster: &Arc<Cluster>,
     progress: &dyn Progress,
-) -> Result<(Vec<Alarm>, Vec<(u64, String)>), Error> {
+) -> Result<(Vec<Alarm>, Names), Error> {
     let asked = Arc::clone(cluster);
     attend(progress, move || {
         let alarms = asked.alarms()?.alarms;

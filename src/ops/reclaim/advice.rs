@@ -29,6 +29,17 @@ pub(super) fn of(report: &Report, view: &View, command: &Command<'_>) -> Vec<Str
     if report.space.is_none() {
         lines.push("run it without --no-scan to see which keys fill the space".to_owned());
     }
+    lines.extend(report.compaction.as_ref().and_then(|compaction| {
+        let at = compaction.revision.unwrap_or(0).max(compaction.compact_revision_before);
+        let kept = compaction.newest_revision.saturating_sub(at);
+        let again = command("etcdkit", &["reclaim", "--keep-revisions", "0"]);
+        (kept > 0).then(|| {
+            format!(
+                "the history of the newest {kept} revisions was kept for watchers; where they may \
+                 list everything anew instead: {again}"
+            )
+        })
+    }));
     let quota = view.members.iter().filter_map(|member| member.quota).min().unwrap_or(0);
     let size = view.members.iter().filter_map(|member| member.db_size).max().unwrap_or(0);
     lines.extend(raise(quota, size, report.outcome == Outcome::Full));

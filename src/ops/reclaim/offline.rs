@@ -271,9 +271,9 @@ fn check(
     if let Some(facts) = several {
         let rows = verified.database.as_ref().and_then(|database| database.rows.as_ref());
         let name = |id: &u64| {
-            let known = rows.into_iter().flat_map(|rows| &rows.members);
-            let known = known.filter(|member| member.id.0 == *id).map(|member| member.name.clone());
-            known.last().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("{id:x}"))
+            let known = rows.and_then(|rows| rows.members.iter().find(|member| member.id.0 == *id));
+            let name = known.map(|member| member.name.clone()).filter(|name| !name.is_empty());
+            name.unwrap_or_else(|| format!("{id:x}"))
         };
         let voters: Vec<String> = facts.voters.iter().map(name).collect();
         let message = format!(

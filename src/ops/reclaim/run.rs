@@ -599,11 +599,11 @@ impl Run<'_> {
 
     /// Commands for the steps that are left.
     fn left(&self, done: &[&str]) -> Vec<String> {
+        const VERBS: [(&str, &str); 3] =
+            [("compaction", "compact"), ("defrag", "defrag"), ("disarm", "disarm")];
         let is_left = |line: &&String| {
             let of = |word: &str| line.split_whitespace().any(|part| part == word);
-            !(of("compaction") && done.contains(&"compact"))
-                && !(of("defrag") && done.contains(&"defrag"))
-                && !(of("disarm") && done.contains(&"disarm"))
+            VERBS.iter().all(|(word, step)| !of(word) || !done.contains(step))
         };
         self.report.equivalent.iter().filter(is_left).cloned().collect()
     }
