@@ -74,6 +74,9 @@ mod files;
 mod hashes;
 #[path = "interop/random.rs"]
 mod random;
+#[cfg(feature = "live")]
+#[path = "interop/reclaims.rs"]
+mod reclaims;
 #[path = "interop/replays.rs"]
 mod replays;
 #[path = "interop/running.rs"]
