@@ -9,6 +9,9 @@ mod certs;
 #[cfg(feature = "live")]
 #[path = "support/cluster_cases.rs"]
 mod cluster_cases;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "support/compaction_cases.rs"]
+mod compaction_cases;
 #[cfg(feature = "live")]
 #[path = "support/connection_cases.rs"]
 mod connection_cases;
@@ -26,9 +29,12 @@ mod fake_cases;
 #[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
-#[cfg(feature = "live")]
+#[cfg(all(feature = "live", feature = "serve"))]
 #[path = "support/json_document.rs"]
 mod json_document;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "support/kube_watchers.rs"]
+mod kube_watchers;
 #[cfg(feature = "live")]
 #[path = "support/live_save_cases.rs"]
 mod live_save_cases;

@@ -14,6 +14,9 @@ mod certs;
 #[cfg(feature = "live")]
 #[path = "support/fake_etcd.rs"]
 mod fake_etcd;
+#[cfg(feature = "live")]
+#[path = "support/kube_watchers.rs"]
+mod kube_watchers;
 #[path = "support/power_history.rs"]
 mod power_history;
 #[cfg(feature = "live")]
@@ -45,6 +48,9 @@ mod apiserver;
 mod boots;
 #[path = "interop/clusters.rs"]
 mod clusters;
+#[cfg(feature = "live")]
+#[path = "interop/compactions.rs"]
+mod compactions;
 #[cfg(feature = "live")]
 #[path = "interop/connections.rs"]
 mod connections;

@@ -197,6 +197,9 @@ fn translate(
         return Ok(Asked::Text(version, Some(note)));
     }
     command.check_arguments(&arguments)?;
+    if command.path == ["compaction"] {
+        check_number(arguments.first())?;
+    }
     let has_dir = line.value("data-dir").is_some_and(|dir| !dir.is_empty());
     if command.path == ["defrag"] && !command.asks_members && !has_dir {
         let message = match program {
@@ -228,6 +231,20 @@ fn translate(
         return Err(Refusal::new(BAD_FEATURE, "table not supported as output format"));
     }
     Ok(Asked::Ours(ours(command, &line, &format, arguments)?))
+}
+
+/// Refuses what Go does not read as a number (strconv, `ParseInt`).
+fn check_number(word: Option<&OsString>) -> Result<(), Refusal> {
+    let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
+    let digits = word.strip_prefix(['+', '-']).unwrap_or(&word);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let why = match word.parse::<i64>() {
+        Ok(_) => return Ok(()),
+        Err(_) if is_number => "value out of range",
+        Err(_) => "invalid syntax",
+    };
+    let message = format!("strconv.ParseInt: parsing {word:?}: {why}");
+    Err(Refusal::new(ExitCode::Failed.number(), message))
 }
 
 /// Decides the output format.

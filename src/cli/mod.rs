@@ -9,6 +9,8 @@ mod alarm;
 #[cfg(feature = "live")]
 mod cluster;
 #[cfg(feature = "live")]
+mod compaction;
+#[cfg(feature = "live")]
 mod connection;
 mod defrag;
 mod directory;
@@ -164,6 +166,10 @@ enum Command {
     #[cfg(feature = "live")]
     #[command(subcommand)]
     Alarm(alarm::Command),
+    /// Drop history of a running cluster: below a revision, or all but a window
+    #[cfg(feature = "live")]
+    #[command(visible_alias = "compact")]
+    Compaction(compaction::Args),
     /// Show every member of a running cluster, what is wrong, and what to do next
     #[cfg(feature = "live")]
     Status(cluster::LookArgs),
@@ -255,6 +261,8 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Member(command) => member::run(global, &command),
         #[cfg(feature = "live")]
         Command::Alarm(command) => alarm::run(global, &command),
+        #[cfg(feature = "live")]
+        Command::Compaction(args) => compaction::run(global, &args),
         #[cfg(feature = "live")]
         Command::Status(args) => cluster::run_status(global, &args),
         #[cfg(feature = "live")]

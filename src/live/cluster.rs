@@ -24,6 +24,9 @@ use super::{Cause, Credentials, Endpoint, Error, Settings, diagnose, tls};
 /// One answer an endpoint, in the order given, under the text given.
 pub type Answers<T> = Vec<(String, Result<T, Error>)>;
 
+/// What a question waits for once it is asked.
+pub(super) const ANSWER: &str = "waiting for its answer";
+
 /// What stands at the head of every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
@@ -490,7 +493,7 @@ impl Cluster {
             // Connecting has limits of its own, and says what took so long.
             let kept = target.client(&dialer, login.as_ref(), limit).await?;
             let rest = limit.saturating_sub(began.elapsed()).max(limit / 4);
-            let late = Cause::Timeout { after: limit, doing: "waiting for its answer" };
+            let late = Cause::Timeout { after: limit, doing: ANSWER };
             match tokio::time::timeout(rest, ask(kept.client)).await {
                 Err(_) => Err(failed(late)),
                 Ok(Ok(answer)) => Ok(answer),

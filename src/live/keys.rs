@@ -119,7 +119,8 @@ impl Cluster {
 
     /// Asks one endpoint whether writes are accepted, and changes nothing: a transaction whose
     /// condition never holds, with a put where it does. A member at its quota refuses it all the
-    /// same ([`super::is_out_of_space`]), and any other takes no revision for it.
+    /// same ([`super::is_out_of_space`]), and raises the alarm for it, as for any write; a learner
+    /// too, that has not been defragmented yet. Any other takes no revision for it.
     ///
     /// # Errors
     ///
@@ -158,14 +159,11 @@ impl Cluster {
     pub fn keep_alive(&self, lease: i64) -> Result<i64, Error> {
         let (_, ttl_s) = self.first(move |mut client| async move {
             let (mut keeper, mut stream) = match client.lease_keep_alive(lease).await {
-                // The client library makes an error of the answer that has no time left.
-                Err(etcd_client::Error::LeaseKeepAliveError(what))
-                    if what.contains("lease not found") =>
-                {
-                    return Ok(0);
-                }
-                kept => kept?,
+                // So the client says that the answer was a time of 0.
+                Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(0),
+                begun => begun?,
             };
+            // It took the first answer for itself.
             keeper.keep_alive().await?;
             Ok(stream.message().await?.map_or(0, |answer| answer.ttl()))
         })?;

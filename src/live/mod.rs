@@ -39,4 +39,4 @@ pub use keys::{Changed, Page, Range, Record};
 pub use round::Round;
 pub use settings::{Credentials, Settings, Tls, Token};
 pub use stream::{Limits, Piece, Stream};
-pub use upkeep::is_out_of_space;
+pub use upkeep::{is_compacted, is_future, is_out_of_space, is_uncertain};

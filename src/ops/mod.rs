@@ -9,6 +9,8 @@ pub mod audit;
 pub mod clock;
 #[cfg(feature = "live")]
 pub mod cluster;
+#[cfg(feature = "live")]
+pub mod compaction;
 pub mod defrag;
 #[cfg(all(feature = "live", feature = "serve"))]
 pub mod demo;

@@ -23,7 +23,7 @@ fn linked(sandbox: &Sandbox, name: &str) -> PathBuf {
     path
 }
 
-fn run(sandbox: &Sandbox, name: &str, line: &str) -> Ran {
+pub(crate) fn run(sandbox: &Sandbox, name: &str, line: &str) -> Ran {
     run_with(sandbox, name, line, &[])
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::fake_etcd::{CORRUPT, FakeCluster, Member, NOSPACE};
 use crate::live_save_cases;
+use crate::serve_child::{Served, run};
 use crate::support::dead::{Dead, grant};
 use crate::support::{Rows, Sandbox, fixture, kubernetes, member, sha256, snapshot, unpack};
 
@@ -195,6 +196,15 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     fs::create_dir(sandbox.path("e-20260101T000000Z.db")).unwrap();
     fs::write(sandbox.path("e-20260102T000000Z.db"), snapshot("3.6")).unwrap();
 
+    let served = Served::start(&[]);
+    let compaction = |line: &str| format!("compaction {line} --endpoints {}", served.address);
+    run(async {
+        let mut client = served.client().await;
+        for _ in 0..9 {
+            client.put("k", "", None).await.unwrap();
+        }
+    });
+
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
     let lines = [
@@ -230,6 +240,10 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("wait", 0, live("wait --until leader --timeout 5s")),
         ("wait", 4, live("wait --until no-alarm --timeout 100ms")),
         ("consistency", 3, live("consistency")),
+        ("compaction", 0, compaction("5 --dry-run")),
+        ("compaction", 0, compaction("5")),
+        ("compaction", 0, compaction("--keep-revisions 2 --physical")),
+        ("compaction", 0, compaction("--keep-duration 1h")),
         (live_save, 0, format!("{save} e.db --dry-run")),
         (live_save, 0, format!("{save} e-{{time}}.db --keep-last 1")),
         (live_defrag, 0, defrag(&packed, "--dry-run")),
@@ -272,6 +286,7 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
             Some("defrag") if record["before"].get("cluster_id").is_some() => {
                 "audit record of a defrag of running members"
             }
+            Some("compaction") => "audit record of a compaction",
             _ => "audit record of a rewrite",
         };
         document.take(shape, &record);

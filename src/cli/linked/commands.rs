@@ -90,6 +90,13 @@ const CTL: &[Command] = &[
         arguments: Arguments::None("alarm list command accepts no arguments"),
         about: "list the alarms",
     },
+    Command {
+        path: &["compaction"],
+        flags: &["physical"],
+        asks_members: true,
+        arguments: Arguments::One("compaction command needs 1 argument", BAD_ARGS),
+        about: "REV: drop history below a revision",
+    },
     DEFRAG_LIVE,
     Command {
         path: &["endpoint", "hashkv"],

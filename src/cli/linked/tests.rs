@@ -180,7 +180,9 @@ fn every_command_of_theirs_is_one_of_ours() {
                 "snapshot save s.db",
                 "snapshot status s.db",
                 "snapshot restore s.db",
+                "compaction 5 --physical",
                 "defrag --data-dir d",
+                "defrag --cluster",
             ][..],
         ),
         (

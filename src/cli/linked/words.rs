@@ -64,6 +64,7 @@ const UTL: &[(&str, Kind)] =
 const OWN: &[(&str, Kind)] = &[
     ("cluster", Bool),
     ("rev", Value),
+    ("physical", Switch),
     ("consistency", Value),
     ("data-dir", Value),
     ("wal-dir", Value),

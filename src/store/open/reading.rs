@@ -1,8 +1,9 @@
 //! Opens a snapshot file or a data directory to be read only: nothing of it is changed.
 //!
-//! 1. Of the database the shared lock is taken (flock), not waited for: one that a server has is
-//!    refused, since it would change under the reader; a server that is started meanwhile waits.
-//!    No lock of the log is taken.
+//! 1. Of a directory's database the shared lock is taken (flock) before anything is read, also where
+//!    another one is shown, and not waited for: one that a server has is refused, since it would
+//!    change under the reader; a server that is started meanwhile waits. No lock of the log is
+//!    taken.
 //! 2. Of a directory what counts in the log is shown too, above the database: all of it where the
 //!    member is the sole voter, else what is known to be committed. Where the log cannot be used,
 //!    the database alone is shown, and a note says so.
@@ -14,6 +15,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::thread;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::found::open_database;
@@ -65,7 +68,10 @@ pub fn open_to_read(path: &Path, options: &OpenOptions) -> Result<OpenedToRead, 
     let found = fs::metadata(path).map_err(|error| OpenError::io("read", path, &error))?;
     let mut places = Places::new(path, options.wal_dir.as_deref());
     let mut notes = Vec::new();
+    // Until the end of this, or a server could write between the reading of one and the other.
+    let mut held = None;
     let log = if found.is_dir() {
+        held = hold(&places.database)?;
         let log = read_log(&places, &mut notes)?;
         if places.database_bytes()? == 0 {
             return Err(OpenError::unfit(
@@ -105,6 +111,7 @@ pub fn open_to_read(path: &Path, options: &OpenOptions) -> Result<OpenedToRead, 
     let rows = existing::read_rows(&places, &db)?;
     let (version, compat) = versions(options, &rows)?;
     let replay = log.as_ref().and_then(|log| counted(&places, log, &rows, &mut notes));
+    drop(held);
     let metadata = log.as_ref().and_then(|log| log.metadata);
     let lowest = rows.members.iter().map(|member| member.id).min();
     let in_log = log.and_then(|log| log.hard_state).map_or(0, |state| state.term);
@@ -119,6 +126,18 @@ pub fn open_to_read(path: &Path, options: &OpenOptions) -> Result<OpenedToRead, 
         version,
         notes,
     })
+}
+
+/// Takes the shared lock of a directory's database before anything else of it is read. What keeps
+/// it from being opened at all is told by who opens it.
+fn hold(database: &Path) -> Result<Option<fs::File>, OpenError> {
+    let Ok(file) = fs::File::open(database) else { return Ok(None) };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse(database.to_owned())),
+        // A file system without locks.
+        Err(_) => Ok(None),
+    }
 }
 
 /// Reads the log, where there is one.

@@ -182,6 +182,13 @@ fn whoever_reads_keeps_writers_out_and_not_readers() {
     refused(Store::open_read_only(&data, Options::default()));
     refused(Store::open_read_only(&data.join("member/snap/db"), Options::default()));
     store.close().unwrap();
+
+    // The lock comes first: nothing is read, and found wanting, of what somebody else writes.
+    let database = data.join("member/snap/db");
+    let locked = std::fs::File::open(&database).unwrap();
+    locked.lock().unwrap();
+    std::fs::write(data.join("member/wal/0000000000000000-0000000000000000.wal"), b"torn").unwrap();
+    refused(Store::open_read_only(&data, Options::default()));
 }
 
 #[test]
