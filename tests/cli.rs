@@ -18,6 +18,9 @@ mod connection_cases;
 #[cfg(feature = "live")]
 #[path = "support/ctl_cases.rs"]
 mod ctl_cases;
+#[cfg(feature = "live")]
+#[path = "support/defrag_cases.rs"]
+mod defrag_cases;
 #[path = "support/directory_cases.rs"]
 mod directory_cases;
 #[cfg(feature = "live")]

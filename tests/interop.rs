@@ -59,6 +59,9 @@ mod connections;
 mod ctl;
 #[path = "interop/damage.rs"]
 mod damage;
+#[cfg(feature = "live")]
+#[path = "interop/defrags.rs"]
+mod defrags;
 #[path = "interop/directories.rs"]
 mod directories;
 #[path = "interop/edited.rs"]

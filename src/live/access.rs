@@ -42,8 +42,15 @@ impl Cluster {
     pub fn access(&self) -> Result<Access, Error> {
         let user = self.settings().user.as_ref().map(|user| user.name.clone());
         let by_certificate = self.certificate_user().filter(|_| user.is_none());
-        let asked =
-            self.first(|mut client| async move { client.hash_kv(i64::MAX).await.map(|_| ()) });
+        let asked = self.first(|mut client| async move {
+            match client.hash_kv(i64::MAX).await {
+                // Refused for the revision: the others need not be asked.
+                Err(etcd_client::Error::GRpcStatus(status)) if i32::from(status.code()) == 11 => {
+                    Ok(())
+                }
+                asked => asked.map(|_| ()),
+            }
+        });
         let refused = match asked {
             Err(Error { cause: Cause::NotPermitted { .. }, .. }) => true,
             Err(Error { endpoint, cause: Cause::Answer { what, .. }, flags, .. })

@@ -164,6 +164,8 @@ impl Cause {
             // Damage, no leader and no time: numbers of the gRPC specification.
             Self::Answer { code: 15, .. } => 0,
             Self::NotAuthenticated { .. } | Self::NotPermitted { .. } => 1,
+            // What another member says tells more than that this one does not vote.
+            Self::Answer { what, .. } if what.contains("not supported for learner") => 5,
             Self::Answer { code: 4 | 14, .. } => 4,
             Self::Answer { .. } => 2,
             Self::Material { .. }
@@ -329,6 +331,11 @@ mod tests {
         assert!(text.contains("; also c: connection refused"), "{text}");
         let no_leader = || Cause::Answer { code: 14, what: "etcdserver: no leader".into() };
         let denied = || Cause::NotPermitted { what: "no".into() };
+        let learner =
+            || Cause::Answer { code: 9, what: "etcdserver: rpc not supported for learner".into() };
+        let future = || Cause::Answer { code: 11, what: "etcdserver: mvcc: future".into() };
+        let of_learner_first = vec![of("a", learner()), of("b", future())];
+        assert_eq!(Error::of_all(of_learner_first).cause, future());
         let corrupt = || Cause::Answer { code: 15, what: "etcdserver: corrupt cluster".into() };
         let causes = [refused(), no_leader(), Cause::WantsTls, denied(), corrupt()];
         for (index, cause) in causes.iter().enumerate() {

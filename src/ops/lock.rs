@@ -35,8 +35,9 @@ pub const TTL: Duration = Duration::from_secs(60);
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Time between two attempts at the lock in etcd, while a lock file stands in.
 const RETRY: Duration = Duration::from_secs(1);
-/// Limit for giving it back: the lease ends by itself.
-const GIVE_BACK: Duration = Duration::from_secs(2);
+/// Limit for one question of the thread that keeps it: the lease ends by itself, and nobody is to
+/// wait for the thread.
+const QUESTION: Duration = Duration::from_secs(3);
 /// Bytes of a value that are looked at; ours have fewer.
 const VALUE_BYTES_MAX: usize = 1024;
 
@@ -71,8 +72,9 @@ impl Shared {
 }
 
 impl Lock {
-    /// Takes the lock for an operation, named by its words, such as `defrag`. The endpoints are to
-    /// be those of all members: while one of them is busy another one keeps the lease alive.
+    /// Takes the lock for an operation, named by its words, such as `defrag`. Besides the endpoints
+    /// that are given those that members tell are asked, so that another one keeps the lease alive
+    /// while one is at work.
     ///
     /// # Errors
     ///
@@ -88,7 +90,7 @@ impl Lock {
         let asked = settings.clone();
         let endpoints = settings.endpoints.join(",");
         let (cluster, cluster_id) = attend(progress, move || {
-            let cluster = Cluster::open(asked)?;
+            let cluster = Cluster::open(all(asked)?)?;
             let range = Range { key: KEY.into(), ..Range::default() };
             let page = cluster.range(&range)?;
             match page.records.into_iter().next() {
@@ -114,6 +116,8 @@ impl Lock {
         warnings.iter().for_each(|warning| progress.note(warning));
         let shared = Arc::new(Shared { state: Mutex::new(state) });
         let (stop, stopped) = mpsc::channel();
+        let mut cluster = cluster;
+        cluster.limit_questions(settings.command_timeout.min(QUESTION));
         let keeper = Keeper { cluster, shared: Arc::clone(&shared), operation: operation.into() };
         let keeper = std::thread::Builder::new()
             .name("etcdkit-lock".into())
@@ -166,6 +170,19 @@ impl Drop for Lock {
             let _ = keeper.join();
         }
     }
+}
+
+/// Adds the endpoints of members that were not given.
+fn all(mut settings: Settings) -> Result<Settings, live::Error> {
+    // Where nobody tells, what follows says why.
+    let members = Cluster::open(settings.clone())?.members().unwrap_or_default().members;
+    let told = members.into_iter().flat_map(|member| member.client_urls);
+    for url in told {
+        if !settings.endpoints.contains(&url) {
+            settings.endpoints.push(url);
+        }
+    }
+    Ok(settings)
 }
 
 /// Why the lock in etcd could not be had.
@@ -323,7 +340,6 @@ impl Keeper {
             }
         }
         if let State::Etcd { lease, .. } = *self.shared.state() {
-            self.cluster.limit_questions(GIVE_BACK);
             // It ends by itself where no member answers.
             let _ = self.cluster.revoke(lease);
         }

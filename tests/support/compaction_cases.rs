@@ -457,3 +457,12 @@ fn two_runs_do_not_wait_for_rows_at_once() {
     let answer = run(async { served.client().await.get(lock, None).await.unwrap() });
     assert_eq!(answer.count(), 0, "it was given back");
 }
+
+#[test]
+fn who_waits_longer_than_his_login_lasts_logs_in_again() {
+    let served = written(20, &["--auth-token-ttl=1"]);
+    run(with_auth(&served));
+    let sandbox = Sandbox::new();
+    let line = "compaction --keep-duration 4s --wait --user root --password rootpw";
+    ask(&sandbox, &served, line).expect(0, &["compacted at revision 21"]);
+}

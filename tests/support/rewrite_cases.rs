@@ -142,7 +142,7 @@ fn defrag_changes_nothing_when_anything_is_wrong() {
     sandbox.run("defrag --data-dir d").expect(6, &["nothing was changed"]);
     assert_eq!(picture(&sandbox.path("d")), before);
     sandbox.run("defrag --data-dir gone").expect(9, &[]);
-    sandbox.run("defrag").expect(2, &["--data-dir"]);
+    sandbox.run("defrag --data-dir d --force").expect(2, &["--data-dir"]);
     sandbox.sh("ln -sf other d/member/snap/db").expect(0, &[]);
     sandbox.run("defrag --data-dir d").expect(7, &["not a regular file"]);
     assert!(!sandbox.exists("audit.jsonl"));

@@ -8,9 +8,9 @@
 //! minutes unless a flag says otherwise, one of them puts the newest revision of an interval ago
 //! into it, and compacts to that at once; what it compacts to in the next interval is the revision
 //! of that very write, or later (kubernetes/apiserver pkg/storage/etcd3/compact.go, `Compact`,
-//! checked at 0.34.4). So its value is compacted already, as a rule; the revision of its last change
-//! is one below which no API server counts on history for longer than an interval. When it was
-//! changed it does not tell, nor how long the interval is, so that nothing is dated by it.
+//! checked at 0.34.4). So its value is compacted already, as a rule; the revision of its last
+//! change is one below which no API server counts on history for longer than an interval. When it
+//! was changed it does not tell, nor how long the interval is, so that nothing is dated by it.
 
 use std::time::Duration;
 

@@ -21,6 +21,8 @@ use crate::ops::{Error, ExitCode, Progress, audit};
 const TICK: Duration = Duration::from_millis(200);
 /// How long members may take to see a new leader: an election's time and more.
 const ELECTION: Duration = Duration::from_secs(15);
+/// How long members may be unhealthy before that counts.
+const HICCUP: Duration = Duration::from_secs(3);
 /// Leaders that are moved in one run: one that comes back again and again is wanted there.
 const MOVES_MAX: usize = 3;
 
@@ -31,15 +33,16 @@ pub(super) fn run(
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
     check_access(&options.settings, progress)?;
-    let mut lookout = Lookout::new(options.settings.clone());
-    let view = lookout.look(progress)?;
-    let members = targets(options, &view)?;
+    // Before the members are looked at: one that another run has at work answers late.
     let own = match held {
         None if !options.dry_run => {
-            Some(Lock::take(lookout.settings(), "defrag", &options.audit_log, progress)?)
+            Some(Lock::take(&options.settings, "defrag", &options.audit_log, progress)?)
         }
         _ => None,
     };
+    let mut lookout = Lookout::new(options.settings.clone());
+    let view = lookout.look(progress)?;
+    let members = targets(options, &view)?;
     let access = Access::of(&options.settings);
     let left = members.iter().map(|member| member.id).collect();
     let cluster_id = view.cluster_id.map(|id| format!("{id:x}"));
@@ -56,8 +59,19 @@ pub(super) fn run(
     };
     let lock = held.or(own.as_ref());
     let (pace, unseen) = (Pace::default(), BTreeSet::new());
-    let mut run =
-        Run { options, progress, lookout, lock, access, report, left, pace, unseen, order: vec![] };
+    let mut run = Run {
+        options,
+        progress,
+        lookout,
+        lock,
+        access,
+        report,
+        left,
+        pace,
+        unseen,
+        order: vec![],
+        seen: None,
+    };
     run.announce(&view);
     let ended = run.all(view);
     run.finish(ended, held.is_none())
@@ -77,6 +91,8 @@ struct Run<'a> {
     unseen: BTreeSet<String>,
     /// Ids in the order of their turns.
     order: Vec<u64>,
+    /// What was seen before the turn that is under way.
+    seen: Option<View>,
 }
 
 /// What a member's turn came to.
@@ -192,6 +208,7 @@ impl Run<'_> {
                 None => self.lookout.look(self.progress).map_err(|error| self.told(error))?,
             };
             let Some(id) = plan::next(&view, &self.left) else { break };
+            self.seen = Some(view.clone());
             if let Next::Again = self.turn(&view, id)? {
                 continue;
             }
@@ -212,7 +229,8 @@ impl Run<'_> {
 
     /// Says how far it has come where it was interrupted.
     fn told(&self, error: Error) -> Error {
-        if error.code != ExitCode::Interrupted || self.done() == 0 {
+        let has_changed = self.done() > 0 || !self.report.leader_moves.is_empty();
+        if error.code != ExitCode::Interrupted || !has_changed {
             return error;
         }
         let message = format!(
@@ -246,7 +264,9 @@ impl Run<'_> {
             self.progress.note(&format!("{} is skipped: {why}", member.label()));
             return Ok(Next::Go);
         }
-        self.pass_gate(view, id)?;
+        if self.wait_at_gate(view, id)? {
+            return Ok(Next::Again);
+        }
         for fault in plan::known_faults(member.version.as_deref().unwrap_or_default()) {
             self.warn(fault);
         }
@@ -269,11 +289,12 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at the gate as long as what bars it mends itself.
-    fn pass_gate(&mut self, view: &View, id: u64) -> Result<(), Error> {
+    /// Waits at the gate as long as what bars it mends itself; tells whether it had to, so that what
+    /// was seen before is old.
+    fn wait_at_gate(&mut self, view: &View, id: u64) -> Result<bool, Error> {
         let began = Instant::now();
         let mut bar = match plan::gate(view, id) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(false),
             Err(bar) => bar,
         };
         let mut said = false;
@@ -282,7 +303,7 @@ impl Run<'_> {
                 Bar::Behind(what) if began.elapsed() < self.options.catch_up => {
                     if self.options.dry_run {
                         self.warn(format!("{what}: it would be waited for"));
-                        return Ok(());
+                        return Ok(false);
                     }
                     if !said {
                         self.progress.note(&format!("waiting: {what}"));
@@ -291,15 +312,18 @@ impl Run<'_> {
                 }
                 Bar::Other(what, _) if self.options.accept_unhealthy => {
                     self.warn(format!("went on although members are unhealthy: {what}"));
-                    return Ok(());
+                    return Ok(false);
                 }
+                // An election or a slow disk is over in a moment.
+                Bar::Own(_) | Bar::Other(..)
+                    if began.elapsed() < HICCUP && !self.options.dry_run => {}
                 _ => return Err(self.barred(bar, id)),
             }
             thread::sleep(TICK);
             self.may_go_on()?;
             let view = self.lookout.look(self.progress).map_err(|error| self.told(error))?;
             bar = match plan::gate(&view, id) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(bar) => bar,
             };
         }
@@ -570,11 +594,13 @@ impl Run<'_> {
         }
         if let Err(mut error) = ended {
             if !self.options.dry_run && !self.left.is_empty() {
-                // What there is still to do, as far as is known now.
-                if let Ok(view) = self.lookout.look(&Deaf(self.progress)) {
-                    let left = self.commands(&view);
-                    error.hints.extend(left.into_iter().map(|line| format!("left: {line}")));
-                }
+                // Who interrupts does not wait for another look.
+                let view = match error.code {
+                    ExitCode::Interrupted => self.seen.take(),
+                    _ => self.lookout.look(self.progress).ok(),
+                };
+                let left = view.map(|view| self.commands(&view)).unwrap_or_default();
+                error.hints.extend(left.into_iter().map(|line| format!("left: {line}")));
             }
             self.report.stopped = Some(Stopped::from(error));
         }
@@ -631,24 +657,6 @@ impl Run<'_> {
             let path = self.options.audit_log.display();
             self.warn(format!("cannot append the record to {path}: {error}"));
         }
-    }
-}
-
-/// Hears no signals: what an interrupted run has still to say takes one look.
-struct Deaf<'a>(&'a dyn Progress);
-
-impl Progress for Deaf<'_> {
-    fn step(&self, name: &str, total: u64) {
-        self.0.step(name, total);
-    }
-    fn advance(&self, done: u64) {
-        self.0.advance(done);
-    }
-    fn note(&self, text: &str) {
-        self.0.note(text);
-    }
-    fn stopped(&self) -> bool {
-        false
     }
 }
 
