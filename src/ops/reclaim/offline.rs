@@ -136,6 +136,7 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RaisedAlarm {
     /// Whose it is, in hex.
+    #[serde(rename = "memberID")]
     pub id: String,
     /// `NOSPACE`, `CORRUPT` or `NONE`.
     pub alarm: &'static str,
@@ -277,7 +278,8 @@ fn check(
             let name = known.map(|member| member.name.clone()).filter(|name| !name.is_empty());
             name.unwrap_or_else(|| format!("{id:x}"))
         };
-        let voters: Vec<String> = facts.voters.iter().map(name).collect();
+        let mut voters: Vec<String> = facts.voters.iter().map(name).collect();
+        voters.sort();
         let message = format!(
             "{} is of a cluster of {} voters ({}): what only one of them compacts or disarms is \
              lost to the others; nothing was changed",
