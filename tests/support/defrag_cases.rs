@@ -406,7 +406,7 @@ fn two_runs_do_not_meet() {
     let cluster = three();
     cluster.upkeep().put(
         LOCK,
-        r#"{"host":"n1","pid":7,"user":"root","operation":"reclaim","since":"2026-11-30T12:00:00Z"}"#,
+        r#"{"host":"n1","pid":7,"user":"root","operation":"reclaim","since":"2026-11-30T12:00Z"}"#,
         2,
     );
     let ran = ask(&cluster, "");
