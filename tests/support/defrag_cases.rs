@@ -406,7 +406,7 @@ fn two_runs_do_not_meet() {
     let cluster = three();
     cluster.upkeep().put(
         LOCK,
-        r#"{"host":"n1","pid":7,"user":"root","operation":"reclaim","since":"2026-11-30T12:00:00Z"}"#,
+        r#"{"host":"n1","pid":7,"user":"root","operation":"reclaim","since":"2026-11-30T12:00Z"}"#,
         2,
     );
     let ran = ask(&cluster, "");
@@ -577,8 +577,9 @@ mod store {
         let (sandbox, endpoint) = (Sandbox::new(), served.address);
         let line =
             |flags: &str| format!("defrag --endpoints {endpoint} --command-timeout 60s {flags}");
-        // Pages that were given up count as used until the next commit.
+        // Pages that were given up count as used until the next commit, which a write brings.
         until("free pages", || {
+            run(async { served.client().await.put("written", "", None).await.unwrap() });
             let dry = sandbox.run(&line("--dry-run -w json")).expect(0, &[]).json();
             dry["members"][0]["predicted_gain_bytes"].as_i64().unwrap() > 4 << 20
         });

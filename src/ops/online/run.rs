@@ -289,8 +289,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at the gate as long as what bars it mends itself; tells whether it had to, so that what
-    /// was seen before is old.
+    /// Waits at the gate as long as what bars it mends itself; tells whether it had to, so that
+    /// what was seen before is old.
     fn wait_at_gate(&mut self, view: &View, id: u64) -> Result<bool, Error> {
         let began = Instant::now();
         let mut bar = match plan::gate(view, id) {
