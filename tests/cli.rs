@@ -44,6 +44,9 @@ mod packaging_cases;
 #[cfg(feature = "live")]
 #[path = "support/proxy.rs"]
 mod proxy;
+#[cfg(all(feature = "live", feature = "serve"))]
+#[path = "support/reclaim_cases.rs"]
+mod reclaim_cases;
 #[path = "support/restore_cases.rs"]
 mod restore_cases;
 #[path = "support/rewrite_cases.rs"]

@@ -59,6 +59,9 @@ mod connections;
 mod ctl;
 #[path = "interop/damage.rs"]
 mod damage;
+#[cfg(feature = "live")]
+#[path = "interop/defrags.rs"]
+mod defrags;
 #[path = "interop/directories.rs"]
 mod directories;
 #[path = "interop/edited.rs"]
@@ -74,6 +77,9 @@ mod files;
 mod hashes;
 #[path = "interop/random.rs"]
 mod random;
+#[cfg(feature = "live")]
+#[path = "interop/reclaims.rs"]
+mod reclaims;
 #[path = "interop/replays.rs"]
 mod replays;
 #[path = "interop/running.rs"]

@@ -28,6 +28,8 @@ mod member;
 mod output;
 #[cfg(feature = "live")]
 mod prompt;
+#[cfg(feature = "live")]
+mod reclaim;
 mod restore;
 mod rewrite;
 mod save;
@@ -162,7 +164,7 @@ enum Command {
     #[cfg(feature = "live")]
     #[command(subcommand)]
     Member(member::Command),
-    /// List the alarms of the cluster, as etcdctl does
+    /// List and disarm the alarms of the cluster, as etcdctl does
     #[cfg(feature = "live")]
     #[command(subcommand)]
     Alarm(alarm::Command),
@@ -170,6 +172,9 @@ enum Command {
     #[cfg(feature = "live")]
     #[command(visible_alias = "compact")]
     Compaction(compaction::Args),
+    /// Bring a cluster at its quota back: compact, defragment, disarm, prove that writes go
+    #[cfg(feature = "live")]
+    Reclaim(reclaim::Args),
     /// Show every member of a running cluster, what is wrong, and what to do next
     #[cfg(feature = "live")]
     Status(cluster::LookArgs),
@@ -263,6 +268,8 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         Command::Alarm(command) => alarm::run(global, &command),
         #[cfg(feature = "live")]
         Command::Compaction(args) => compaction::run(global, &args),
+        #[cfg(feature = "live")]
+        Command::Reclaim(args) => reclaim::run(global, args),
         #[cfg(feature = "live")]
         Command::Status(args) => cluster::run_status(global, &args),
         #[cfg(feature = "live")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, LeaseGrantOptions, PutOptions, Txn, TxnOp,
+    Client, Compare, CompareOp, GetOptions, KvClient, LeaseGrantOptions, PutOptions, Txn, TxnOp,
 };
 
 use super::cluster::header;
@@ -91,6 +91,24 @@ impl Cluster {
         self.at(endpoint, limit, move |client| read(client, range.clone()))
     }
 
+    /// Reads keys at one endpoint, in an answer of so many bytes at most: one that has more is an
+    /// error before it is in memory ([`super::Cause::Answer`] with code 11, OUT_OF_RANGE).
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::range`].
+    pub fn range_limited(
+        &self,
+        endpoint: &str,
+        range: &Range,
+        bytes_max: usize,
+    ) -> Result<Page, Error> {
+        let (limit, range) = (self.settings().command_timeout, range.clone());
+        self.at(endpoint, limit, move |client| {
+            read_by(client.kv_client().max_decoding_message_size(bytes_max), range.clone())
+        })
+    }
+
     /// Puts a key that is not there, at the first endpoint that answers.
     ///
     /// # Errors
@@ -160,11 +178,7 @@ impl Cluster {
         let (_, ttl_s) = self.first(move |mut client| async move {
             let (mut keeper, mut stream) = match client.lease_keep_alive(lease).await {
                 // So the client says that the answer was a time of 0.
-                Err(etcd_client::Error::LeaseKeepAliveError(what))
-                    if what.contains("lease not found") =>
-                {
-                    return Ok(0);
-                }
+                Err(etcd_client::Error::LeaseKeepAliveError(_)) => return Ok(0),
                 begun => begun?,
             };
             // It took the first answer for itself.
@@ -197,7 +211,11 @@ impl Cluster {
     }
 }
 
-async fn read(mut client: Client, range: Range) -> Result<Page, etcd_client::Error> {
+async fn read(client: Client, range: Range) -> Result<Page, etcd_client::Error> {
+    read_by(client.kv_client(), range).await
+}
+
+async fn read_by(mut client: KvClient, range: Range) -> Result<Page, etcd_client::Error> {
     let Range { key, end, revision, limit, keys_only, count_only, serializable } = range;
     let mut options = GetOptions::new().with_revision(revision).with_limit(limit);
     if !end.is_empty() {

@@ -1,8 +1,9 @@
 //! The lock that two maintenance runs on one cluster cannot both have.
 //!
 //! It is the key [`KEY`] on a lease of [`TTL`], put where it is not there; a thread keeps the lease
-//! alive until the lock is dropped, which ends it. A run that is killed leaves the lock for the rest
-//! of its lease and no longer. Who finds it held is told by whom, and for how long, and never waits.
+//! alive until the lock is dropped, which ends it. A run that is killed leaves the lock for the
+//! rest of its lease and no longer. Who finds it held is told by whom, and for how long, and never
+//! waits.
 //!
 //! At the quota members grant no lease and take no put. Then a lock file of this host stands in,
 //! which keeps out runs of this host alone and says so, and the lock in etcd is taken as soon as

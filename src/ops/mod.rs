@@ -15,6 +15,8 @@ pub mod defrag;
 #[cfg(all(feature = "live", feature = "serve"))]
 pub mod demo;
 pub mod digest;
+#[cfg(feature = "live")]
+pub mod disarm;
 pub mod disk;
 pub mod examine;
 pub mod exit;
@@ -31,6 +33,8 @@ pub mod online;
 pub mod progress;
 #[cfg(feature = "live")]
 pub mod reach;
+#[cfg(feature = "live")]
+pub mod reclaim;
 pub mod restore;
 pub mod rewrite;
 pub mod save;

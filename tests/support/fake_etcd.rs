@@ -15,7 +15,8 @@
 //!
 //! What it owns: the answers of Range, `MemberList`, Status, Alarm (get), `HashKV`, Snapshot,
 //! Authenticate, `AuthStatus`, `UserGet` and `RoleGet`, with etcd's own codes and texts and its
-//! differences between 3.5, 3.6 and 3.7; and of what changes a member, in `fake_upkeep.rs`. Every other method is unknown, as it is to an older etcd.
+//! differences between 3.5, 3.6 and 3.7; and of what changes a member, in `fake_upkeep.rs`.
+//! Every other method is unknown, as it is to an older etcd.
 //! It keeps no data: revisions, hashes and sizes are what the test sets.
 //!
 //! A server stops, and frees its port, when it is dropped.
@@ -203,7 +204,7 @@ pub(crate) struct Member {
     /// A defragmentation is under way.
     pub(crate) is_busy: bool,
     /// What it shares with the members of its cluster.
-    pub(crate) common: upkeep::Common,
+    pub(crate) common: upkeep::SharedUpkeep,
 
     /// By the method's name without its service: `Status`, `HashKV`, `MemberList`.
     pub(crate) faults: BTreeMap<String, Fault>,
@@ -247,7 +248,7 @@ impl Member {
             snapshot_rate: None,
             defrag: upkeep::Defrag::default(),
             is_busy: false,
-            common: upkeep::Common::default(),
+            common: upkeep::SharedUpkeep::default(),
             faults: BTreeMap::new(),
             no_leader_wait: Duration::from_millis(100),
         }
@@ -497,7 +498,7 @@ impl Drop for FakeEtcd {
 /// Several fakes that name each other in `MemberList`; the first that is no learner leads.
 pub(crate) struct FakeCluster {
     pub(crate) members: Vec<FakeEtcd>,
-    common: upkeep::Common,
+    common: upkeep::SharedUpkeep,
 }
 
 impl FakeCluster {
@@ -513,7 +514,7 @@ impl FakeCluster {
     }
 
     fn serve(members: impl IntoIterator<Item = Member>, tls: Option<&Arc<ServerConfig>>) -> Self {
-        let common = upkeep::Common::default();
+        let common = upkeep::SharedUpkeep::default();
         let serve = |member| {
             let member = Member { common: common.clone(), ..member };
             FakeEtcd::serve(member, listen(0), tls.cloned())

@@ -168,9 +168,9 @@ impl Upkeep {
 
 /// The part that members share, by each of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Common(Arc<Mutex<Upkeep>>);
+pub(crate) struct SharedUpkeep(Arc<Mutex<Upkeep>>);
 
-impl Common {
+impl SharedUpkeep {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Upkeep> {
         self.0.lock().expect("what members share")
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use etcdkit::etcd::members::Member as Listed;
 use serde_json::Value;
 
-use crate::fake_etcd::{FakeCluster, Member, NOSPACE};
+use crate::fake_etcd::{CORRUPT, FakeCluster, Member, NOSPACE};
 use crate::live_save_cases;
 use crate::serve_child::{Served, run};
 use crate::support::dead::{Dead, grant};
@@ -182,6 +182,14 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     cluster.members[2].stop();
     let endpoints = cluster.endpoints();
     let live = |line: &str| format!("{line} --endpoints {endpoints} --user root --password r");
+    let packed = ["m1", "m2", "m3"].map(|name| Member::new(name).sizes(1 << 26, 1 << 20, 0));
+    let packed = FakeCluster::start(packed);
+    let corrupt = FakeCluster::start([Member::new("m1")]);
+    corrupt.set(|m| m.alarms = vec![(m.id, CORRUPT)]);
+    let defrag = |of: &FakeCluster, flags: &str| {
+        format!("defrag --endpoints {} --command-timeout 60s {flags}", of.endpoints())
+    };
+    let live_defrag = "defrag of running members";
     let saved_from = live_save_cases::one_of_each();
     let live_save = "snapshot save of a running member";
     let save = format!("snapshot save --endpoints {}", saved_from.endpoints());
@@ -238,6 +246,9 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("compaction", 0, compaction("--keep-duration 1h")),
         (live_save, 0, format!("{save} e.db --dry-run")),
         (live_save, 0, format!("{save} e-{{time}}.db --keep-last 1")),
+        (live_defrag, 0, defrag(&packed, "--dry-run")),
+        (live_defrag, 0, defrag(&packed, "")),
+        (live_defrag, 6, defrag(&corrupt, "")),
         ("demo", 0, "demo".into()),
         ("version", 0, "version".into()),
         ("error", 6, "snapshot status torn.db".into()),
@@ -258,7 +269,10 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
             document.take(shape, &ran.json());
         }
         for note in notes {
-            document.take("note", &serde_json::from_str(note).unwrap_or_default());
+            // Where it stopped early, the report has an error beside it.
+            let note: Value = serde_json::from_str(note).unwrap_or_default();
+            let is_error = *code != 0 && note.get("error").is_some();
+            document.take(if is_error { "error" } else { "note" }, &note);
         }
     }
     for line in fs::read_to_string(sandbox.path("audit.jsonl")).unwrap().lines() {
@@ -269,6 +283,9 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
                 "audit record of a live save"
             }
             Some("snapshot save") => "audit record of a save",
+            Some("defrag") if record["before"].get("cluster_id").is_some() => {
+                "audit record of a defrag of running members"
+            }
             Some("compaction") => "audit record of a compaction",
             _ => "audit record of a rewrite",
         };

@@ -331,6 +331,16 @@ fn members_json(is_hex: bool, answer: &Members) -> Value {
 /// An alarm of no member or of no type is named as such: etcdctl leaves out what is zero, down to
 /// an empty line.
 pub(in crate::cli) fn alarms(format: Format, answer: &Alarms) -> Printed {
+    alarms_under(format, Some(&answer.header), answer)
+}
+
+/// Prints `alarm disarm`: the alarms that were disarmed. etcdctl puts the answers of several
+/// requests together, and so has no header; with `-w fields` it stops at that.
+pub(in crate::cli) fn disarmed(format: Format, answer: &Alarms) -> Printed {
+    alarms_under(format, None, answer)
+}
+
+fn alarms_under(format: Format, header: Option<&Header>, answer: &Alarms) -> Printed {
     let printed = match format.write_out {
         WriteOut::Simple => {
             let lines = answer.alarms.iter();
@@ -352,12 +362,15 @@ pub(in crate::cli) fn alarms(format: Format, answer: &Alarms) -> Printed {
                 Value::from(map)
             });
             let mut map = Map::new();
-            map.insert("header".into(), header_json(&answer.header));
+            if let Some(header) = header {
+                map.insert("header".into(), header_json(header));
+            }
             put(&mut map, "alarms", alarms.collect());
             go_values::json(&map.into())
         }
         WriteOut::Fields => {
-            let mut printed = header_fields(format.is_hex, &answer.header);
+            let mut printed =
+                header.map_or_else(String::new, |header| header_fields(format.is_hex, header));
             for alarm in &answer.alarms {
                 let fields = [
                     ("MemberID", id(format.is_hex, alarm.member_id)),

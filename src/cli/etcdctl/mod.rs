@@ -8,7 +8,7 @@ mod table;
 mod text;
 
 #[cfg(feature = "live")]
-pub(super) use answers::{Format, Printed, alarms, hash_kvs, healths, members, statuses};
+pub(super) use answers::{Format, Printed, alarms, disarmed, hash_kvs, healths, members, statuses};
 #[cfg(feature = "live")]
 pub(super) use go_values::duration;
 pub(super) use table::table;

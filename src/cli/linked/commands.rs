@@ -84,6 +84,13 @@ const VERSION: Command = Command {
 #[cfg(feature = "live")]
 const CTL: &[Command] = &[
     Command {
+        path: &["alarm", "disarm"],
+        flags: &[],
+        asks_members: true,
+        arguments: Arguments::None("alarm disarm command accepts no arguments"),
+        about: "disarm the alarms, where their cause is gone",
+    },
+    Command {
         path: &["alarm", "list"],
         flags: &[],
         asks_members: true,

@@ -60,13 +60,13 @@ impl Group {
 /// How deep keys are told apart: for Kubernetes 1 is the resource and 2 the namespace too, for
 /// paths it is the number of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Depth {
-    pub(super) kubernetes: u32,
-    pub(super) path: u32,
+pub(in crate::ops) struct Depth {
+    pub(in crate::ops) kubernetes: u32,
+    pub(in crate::ops) path: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Groups {
+pub(in crate::ops) struct Groups {
     depth: Depth,
     places: HashMap<Vec<u8>, usize>,
     groups: Vec<Group>,
@@ -74,23 +74,33 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn new(depth: Depth) -> Self {
+    pub(in crate::ops) fn new(depth: Depth) -> Self {
         let (places, groups, other) = (HashMap::new(), Vec::new(), Group::default());
         Self { depth, places, groups, other }
     }
 
-    /// Returns the group of a key. A key has the same one for ever: once there are as many as are
-    /// kept, none is added.
-    pub(super) fn of(&mut self, key: &[u8]) -> &mut Group {
-        let stored = registry::parse_key(key, DEFAULT_PREFIX);
-        let end = match stored {
+    /// Returns what keys of the same group as this one begin with.
+    pub(in crate::ops) fn prefix_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        let end = self.end(key, registry::parse_key(key, DEFAULT_PREFIX));
+        key.get(..end.min(PREFIX_BYTES_MAX)).unwrap_or_default()
+    }
+
+    fn end(&self, key: &[u8], stored: Option<registry::StoredKey<'_>>) -> usize {
+        match stored {
             Some(stored) if self.depth.kubernetes == 1 => {
                 let below = stored.namespace.map_or(0, |namespace| namespace.len() + 1);
                 key.len() - stored.name.len() - below
             }
             Some(stored) => key.len() - stored.name.len(),
             None => path_end(key, self.depth.path),
-        };
+        }
+    }
+
+    /// Returns the group of a key. A key has the same one for ever: once there are as many as are
+    /// kept, none is added.
+    pub(in crate::ops) fn of(&mut self, key: &[u8]) -> &mut Group {
+        let stored = registry::parse_key(key, DEFAULT_PREFIX);
+        let end = self.end(key, stored);
         let prefix = key.get(..end.min(PREFIX_BYTES_MAX)).unwrap_or_default();
         if let Some(place) = self.places.get(prefix) {
             return self.groups.get_mut(*place).unwrap_or(&mut self.other);
@@ -114,7 +124,7 @@ impl Groups {
     }
 
     /// Returns all groups, largest first; the one of all other keys last, where there are any.
-    pub(super) fn into_sorted(mut self) -> Vec<Group> {
+    pub(in crate::ops) fn into_sorted(mut self) -> Vec<Group> {
         self.groups.sort_by(|a, b| b.bytes().cmp(&a.bytes()).then_with(|| a.prefix.cmp(&b.prefix)));
         if self.other.revisions > 0 {
             self.groups.push(self.other);

@@ -22,7 +22,7 @@ pub use groups::{GROUPS_MAX, Group};
 pub use space::Space;
 pub use tally::{Bucket, LargeValue, RewrittenKey};
 
-use self::groups::Depth;
+pub(in crate::ops) use self::groups::{Depth, Groups};
 use self::tally::{Counted, Tally};
 use super::subject::Subject;
 use super::{Error, ExitCode, Progress, shell_word};

@@ -10,14 +10,14 @@ use crate::ops::{Error, Progress};
 const LOOKS_MAX: usize = 4;
 
 /// Asks the members that were given, and those that they name.
-pub(super) struct Lookout {
+pub(in crate::ops) struct Lookout {
     given: BTreeSet<String>,
     settings: Settings,
     observer: Observer,
 }
 
 impl Lookout {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(in crate::ops) fn new(settings: Settings) -> Self {
         let given = settings.endpoints.iter().cloned().collect();
         let observer = Observer::new(settings.clone(), false);
         Self { given, settings, observer }
@@ -28,7 +28,7 @@ impl Lookout {
     /// # Errors
     ///
     /// As [`Observer::look`].
-    pub(super) fn look(&mut self, progress: &dyn Progress) -> Result<View, Error> {
+    pub(in crate::ops) fn look(&mut self, progress: &dyn Progress) -> Result<View, Error> {
         let mut view = self.observer.look(progress)?;
         for _ in 1..LOOKS_MAX {
             if !self.follow(&view) {
@@ -40,7 +40,7 @@ impl Lookout {
     }
 
     /// Returns how to reach all of them, as far as they were seen.
-    pub(super) fn settings(&self) -> &Settings {
+    pub(in crate::ops) fn settings(&self) -> &Settings {
         &self.settings
     }
 

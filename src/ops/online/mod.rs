@@ -24,6 +24,7 @@ use std::time::Duration;
 use super::lock::Lock;
 use super::{Error, Progress};
 use crate::live::Settings;
+pub(in crate::ops) use look::Lookout;
 pub use plan::{MinGain, Role};
 pub use report::{LeaderMove, MemberReport, Outcome, Report, Size, Stopped};
 pub use rule::Rule;

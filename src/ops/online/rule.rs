@@ -435,7 +435,7 @@ mod tests {
         for (rule, expected) in [
             ("", "a number or a name is missing, at the end"),
             ("dbSize", "comes to a number"),
-            ("1 < 2 <", "a number or a name is missing"),
+            ("1 + 2 <", "a number or a name is missing"),
             ("1 < 2 < 3", "do not chain; join them with &&, at byte 6"),
             ("dbSize > 5 GiB", "an operator is missing"),
             ("dbSize > 5XB", "no such unit"),

@@ -21,6 +21,8 @@ use crate::ops::{Error, ExitCode, Progress, audit};
 const TICK: Duration = Duration::from_millis(200);
 /// How long members may take to see a new leader: an election's time and more.
 const ELECTION: Duration = Duration::from_secs(15);
+/// How long members may be unhealthy before that counts.
+const HICCUP: Duration = Duration::from_secs(3);
 /// Leaders that are moved in one run: one that comes back again and again is wanted there.
 const MOVES_MAX: usize = 3;
 
@@ -227,7 +229,8 @@ impl Run<'_> {
 
     /// Says how far it has come where it was interrupted.
     fn told(&self, error: Error) -> Error {
-        if error.code != ExitCode::Interrupted || self.done() == 0 {
+        let has_changed = self.done() > 0 || !self.report.leader_moves.is_empty();
+        if error.code != ExitCode::Interrupted || !has_changed {
             return error;
         }
         let message = format!(
@@ -261,7 +264,9 @@ impl Run<'_> {
             self.progress.note(&format!("{} is skipped: {why}", member.label()));
             return Ok(Next::Go);
         }
-        self.pass_gate(view, id)?;
+        if self.wait_at_gate(view, id)? {
+            return Ok(Next::Again);
+        }
         for fault in plan::known_faults(member.version.as_deref().unwrap_or_default()) {
             self.warn(fault);
         }
@@ -284,11 +289,12 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at the gate as long as what bars it mends itself.
-    fn pass_gate(&mut self, view: &View, id: u64) -> Result<(), Error> {
+    /// Waits at the gate as long as what bars it mends itself; tells whether it had to, so that
+    /// what was seen before is old.
+    fn wait_at_gate(&mut self, view: &View, id: u64) -> Result<bool, Error> {
         let began = Instant::now();
         let mut bar = match plan::gate(view, id) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(false),
             Err(bar) => bar,
         };
         let mut said = false;
@@ -297,7 +303,7 @@ impl Run<'_> {
                 Bar::Behind(what) if began.elapsed() < self.options.catch_up => {
                     if self.options.dry_run {
                         self.warn(format!("{what}: it would be waited for"));
-                        return Ok(());
+                        return Ok(false);
                     }
                     if !said {
                         self.progress.note(&format!("waiting: {what}"));
@@ -306,15 +312,18 @@ impl Run<'_> {
                 }
                 Bar::Other(what, _) if self.options.accept_unhealthy => {
                     self.warn(format!("went on although members are unhealthy: {what}"));
-                    return Ok(());
+                    return Ok(false);
                 }
+                // An election or a slow disk is over in a moment.
+                Bar::Own(_) | Bar::Other(..)
+                    if began.elapsed() < HICCUP && !self.options.dry_run => {}
                 _ => return Err(self.barred(bar, id)),
             }
             thread::sleep(TICK);
             self.may_go_on()?;
             let view = self.lookout.look(self.progress).map_err(|error| self.told(error))?;
             bar = match plan::gate(&view, id) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(bar) => bar,
             };
         }

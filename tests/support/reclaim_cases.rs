@@ -1,0 +1,403 @@
+//! A server at its quota: `alarm disarm` that is refused, `reclaim` that brings it back, and the
+//! same in the directory of a server that is stopped.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions};
+use etcdkit::store::{self, Alarm, Caller, Put, Quota, Range, Store};
+use serde_json::Value;
+
+use crate::ctl_cases;
+use crate::fake_etcd::{CORRUPT, FakeCluster, Member, NOSPACE};
+use crate::serve_child::{Served, run, until};
+use crate::support::{Ran, Sandbox};
+
+const QUOTA: u64 = 16 << 20;
+const VALUE_BYTES: usize = 4 << 10;
+
+fn served() -> Served {
+    Served::start(&[&format!("--quota-backend-bytes={QUOTA}")])
+}
+
+/// Puts until the server is out of space; returns what it has then.
+fn fill(served: &Served, key: impl Fn(usize) -> String) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let before = run(async {
+        let mut client = served.client().await;
+        for number in 0_usize.. {
+            let value = vec![b'a' + u8::try_from(number % 20).unwrap(); VALUE_BYTES];
+            if let Err(error) = client.put(key(number), value, None).await {
+                assert!(error.to_string().contains("database space exceeded"), "{error}");
+                break;
+            }
+        }
+        all(&mut client).await
+    });
+    // What it has taken is in its file by then, and in its size.
+    until("the size", || {
+        let size = run(async { served.client().await.status().await.unwrap().db_size() });
+        size >= i64::try_from(QUOTA).unwrap()
+    });
+    before
+}
+
+async fn all(client: &mut Client) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut kept = BTreeMap::new();
+    let mut from = vec![0];
+    loop {
+        let options = GetOptions::new().with_from_key().with_limit(200);
+        let page = client.get(from.clone(), Some(options)).await.unwrap();
+        for kv in page.kvs() {
+            kept.insert(kv.key().to_vec(), kv.value().to_vec());
+        }
+        let Some(last) = page.kvs().last().filter(|_| page.more()) else { return kept };
+        from = [last.key(), &[0]].concat();
+    }
+}
+
+fn keys(served: &Served) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    run(async { all(&mut served.client().await).await })
+}
+
+fn revision(served: &Served) -> i64 {
+    run(async {
+        let answer = served.client().await.get("x", None).await.unwrap();
+        answer.header().unwrap().revision()
+    })
+}
+
+fn line(served: &Served, words: &str) -> String {
+    format!("{words} --command-timeout 60s --endpoints {}", served.address)
+}
+
+fn ask(sandbox: &Sandbox, served: &Served, words: &str) -> Ran {
+    sandbox.run(&line(served, words))
+}
+
+fn start(sandbox: &Sandbox, line: &str) -> Child {
+    let mut command = sandbox.command();
+    command.args(line.split_whitespace()).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn step<'a>(report: &'a Value, step: &str) -> &'a Value {
+    let steps = report["steps"].as_array().unwrap();
+    let last = steps.iter().rev().find(|found| found["step"] == step);
+    last.unwrap_or_else(|| panic!("no step {step}: {report}"))
+}
+
+fn records(sandbox: &Sandbox) -> Vec<Value> {
+    let text = fs::read_to_string(sandbox.path("audit.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_quota_filled_by_history_is_brought_back() {
+    let served = served();
+    let before = fill(&served, |number| format!("/registry/pods/ns/p{:02}", number % 20));
+    let sandbox = Sandbox::new();
+
+    // Too early, an alarm stays, and the sizes are told.
+    let words = ["quota is 16777216", "etcdkit --endpoints=", "reclaim", "--force"];
+    let ran = ask(&sandbox, &served, "alarm disarm").expect(7, &words);
+    assert_eq!(ran.stdout, "", "{ran}");
+    ask(&sandbox, &served, "alarm disarm --dry-run").expect(7, &["16777216"]);
+    let words = ["NOSPACE of default", "next: etcdkit reclaim", "alarm:NOSPACE"];
+    ask(&sandbox, &served, "alarm list").expect(0, &words);
+    assert!(!sandbox.exists("audit.jsonl"));
+
+    let plan = ask(&sandbox, &served, "reclaim --dry-run -w json").expect(0, &[]).json();
+    assert_eq!((&plan["outcome"], &plan["dry_run"]), (&"dry_run".into(), &true.into()));
+    assert_eq!(step(&plan, "compact")["result"], "left");
+    assert!(!sandbox.exists("audit.jsonl"));
+    assert_eq!(plan["space"]["groups"][0]["name"], "pods");
+    assert!(plan["history_bytes"].as_i64() > Some(10 << 20), "{plan}");
+
+    let ran = ask(&sandbox, &served, "reclaim -w json").expect(0, &[]);
+    let report = ran.json();
+    assert_eq!(report["outcome"], "reclaimed", "{report}");
+    assert_eq!(report["writes_accepted"], true);
+    assert!(report["free_percent_min"].as_i64() >= Some(20), "{report}");
+    assert_eq!(report["members"][0]["defrag"], "done");
+    for word in ["measure", "space", "compact", "defrag", "disarm", "prove"] {
+        assert_eq!(step(&report, word)["result"], "done", "{word}: {report}");
+    }
+    assert!(ran.stderr.contains("no lock can be taken in etcd"), "{ran}");
+    for command in ["compaction", "defrag", "alarm disarm"] {
+        let lines = report["equivalent"].as_array().unwrap();
+        let has = lines.iter().any(|line| line.as_str().unwrap().contains(command));
+        assert!(has && ran.stderr.contains(command), "{command}: {ran}");
+    }
+    let record = records(&sandbox).pop().unwrap();
+    assert_eq!((&record["operation"], &record["result"]), (&"reclaim".into(), &"ok".into()));
+    assert_eq!(keys(&served), before);
+    ask(&sandbox, &served, "alarm list").expect(0, &["no alarm is raised"]);
+
+    // Well again, it says so, and its proof takes no revision.
+    let revision = |served: &Served| revision(served);
+    let at = revision(&served);
+    let report = ask(&sandbox, &served, "reclaim -w json").expect(0, &[]).json();
+    assert_eq!(
+        (&report["outcome"], &report["writes_accepted"]),
+        (&"nothing_to_do".into(), &true.into())
+    );
+    assert_eq!(revision(&served), at);
+    ask(&sandbox, &served, "reclaim --exit-on-noop").expect(10, &["nothing to do"]);
+    served.serves();
+}
+
+#[test]
+fn living_data_that_fills_a_quota_is_named_and_nothing_is_lost() {
+    let served = served();
+    let before = fill(&served, |number| format!("/app/cache/k{number:06}"));
+    let sandbox = Sandbox::new();
+    let words = [
+        "NO WRITES ARE ACCEPTED",
+        "/app/cache/",
+        "--quota-backend-bytes=33554432",
+        "--quota-backend-bytes=16777216",
+        "etcd.yaml",
+        "del --prefix /app/cache/",
+        "--keep-revisions 0",
+        "raised     NOSPACE",
+    ];
+    ask(&sandbox, &served, "reclaim").expect(3, &words);
+    let report = ask(&sandbox, &served, "reclaim -w json").expect(3, &[]).json();
+    assert_eq!((&report["outcome"], &report["writes_accepted"]), (&"full".into(), &false.into()));
+    assert_eq!(step(&report, "disarm")["result"], "skipped");
+    assert_eq!(report["space"]["groups"][0]["prefix"], "/app/cache/");
+    assert_eq!(report["space"]["groups"][0]["keys"], before.len());
+    assert_eq!(keys(&served), before);
+    let report = ask(&sandbox, &served, "reclaim -w json --no-scan").expect(3, &[]).json();
+    assert_eq!((&report["space"], &report["history_bytes"]), (&Value::Null, &Value::Null));
+
+    // Half of it deleted, which is taken at the quota, it is brought back.
+    run(async {
+        let mut client = served.client().await;
+        for number in (0..before.len()).step_by(2) {
+            client.delete(format!("/app/cache/k{number:06}"), None).await.unwrap();
+        }
+    });
+    let left = keys(&served);
+    ask(&sandbox, &served, "reclaim --keep-revisions 0").expect(0, &["writes are accepted"]);
+    assert_eq!(keys(&served), left);
+    served.serves();
+}
+
+#[test]
+fn an_alarm_can_be_disarmed_by_force_and_is_said_to_come_back() {
+    let served = served();
+    fill(&served, |number| format!("/app/cache/k{number:06}"));
+    let sandbox = Sandbox::new();
+    let ctl = ctl_cases::run(&sandbox, "etcdctl", &line(&served, "alarm disarm"));
+    assert!(ctl.code != 0 && ctl.stderr.contains("quota is 16777216"), "{ctl}");
+    let words = [
+        "alarm:NOSPACE",
+        "disarmed NOSPACE of default",
+        "no alarm is left",
+        "raises NOSPACE again",
+    ];
+    ask(&sandbox, &served, "alarm disarm --force").expect(0, &words);
+    let record = records(&sandbox).pop().unwrap();
+    assert_eq!((&record["operation"], &record["result"]), (&"alarm disarm".into(), &"ok".into()));
+    ask(&sandbox, &served, "alarm disarm").expect(0, &["nothing to disarm"]);
+    ask(&sandbox, &served, "alarm disarm --exit-on-noop").expect(10, &[]);
+    // Without the alarm, the size is over the line all the same.
+    let report = ask(&sandbox, &served, "reclaim -w json --no-scan").expect(3, &[]).json();
+    assert_ne!(report["outcome"], "reclaimed", "{report}");
+}
+
+#[test]
+fn killed_at_any_moment_it_goes_on_when_it_is_run_again() {
+    for wait_ms in [150, 900, 1700, 2700] {
+        let served = served();
+        let before = fill(&served, |number| format!("/registry/pods/ns/p{:02}", number % 20));
+        let sandbox = Sandbox::new();
+        let mut child = start(&sandbox, &line(&served, "reclaim --keep-revisions 100"));
+        sleep(Duration::from_millis(wait_ms));
+        let _ = child.kill();
+        child.wait().unwrap();
+        // Its lock may be there for as long as its lease.
+        run(async { drop(served.client().await.delete("etcdkit/lock/maintenance", None).await) });
+        let words = "reclaim --keep-revisions 100 -w json";
+        let report = ask(&sandbox, &served, words).expect(0, &[]).json();
+        let outcome = report["outcome"].as_str().unwrap();
+        assert!(["reclaimed", "nothing_to_do"].contains(&outcome), "{wait_ms}: {report}");
+        assert_eq!(keys(&served), before, "{wait_ms}");
+        served.serves();
+    }
+}
+
+#[test]
+fn odd_alarms_are_shown_and_go_and_corrupt_stops_all() {
+    let cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    let sandbox = Sandbox::new();
+    let on = |words: &str| format!("{words} --endpoints {}", cluster.endpoints());
+    let raise = |alarms: &[(u64, i32)]| {
+        for member in &cluster.members {
+            member.set(|member| member.alarms = alarms.to_vec());
+        }
+    };
+    raise(&[(0, NOSPACE), (0, 0), (0xdead, NOSPACE)]);
+    let words = [
+        "NOSPACE of no member (0)",
+        "an alarm without a type of no member (0)",
+        "NOSPACE of a member that is gone (dead)",
+    ];
+    sandbox.run(&on("alarm list")).expect(0, &words);
+    sandbox.run(&on("alarm disarm")).expect(0, &["no alarm is left", words[0], words[1], words[2]]);
+    sandbox.run(&on("alarm list")).expect(0, &["no alarm is raised"]);
+
+    let id = cluster.members[1].member().id;
+    raise(&[(id, CORRUPT)]);
+    sandbox.run(&on("alarm disarm")).expect(6, &["CORRUPT is raised for m2", "--accept-corrupt"]);
+    sandbox.run(&on("alarm disarm --force")).expect(6, &["CORRUPT"]);
+    sandbox.run(&on("reclaim")).expect(6, &["CORRUPT is raised for m2", "nothing was done"]);
+    sandbox.run(&on("alarm disarm --accept-corrupt")).expect(0, &["disarmed CORRUPT of m2"]);
+
+    // What is not known is not under the line.
+    let id = cluster.members[2].member().id;
+    raise(&[(id, NOSPACE)]);
+    cluster.members[2].set(|member| {
+        member.faults.insert("Status".into(), crate::fake_etcd::refusals::TOO_MANY.into());
+    });
+    sandbox.run(&on("alarm disarm")).expect(7, &["of m3 is was not told", "nothing was disarmed"]);
+}
+
+/// Fills a directory as a server with a quota would; returns its living keys.
+fn fill_dir(dir: &Path, key: impl Fn(usize) -> String) -> usize {
+    let quota = Quota::Bytes(QUOTA);
+    let mut options = store::Options::default().quota(quota);
+    options.identity.name = "m1".into();
+    let store = Store::open(dir, options).unwrap();
+    let me = Caller::default();
+    // Lives for shorter than what follows.
+    store.lease_grant(&me, 77, 2).unwrap();
+    let (key_of_lease, value) = (b"/leased".as_slice(), b"x".as_slice());
+    store.put(&me, Put { key: key_of_lease, value, lease: 77, ..Put::default() }).unwrap();
+    for number in 0_usize.. {
+        let (key, value) = (key(number), vec![7; VALUE_BYTES]);
+        let put = Put { key: key.as_bytes(), value: &value, ..Put::default() };
+        if store.put(&me, put).is_err() {
+            break;
+        }
+        // A server keeps it alive meanwhile.
+        let _ = store.lease_keep_alive(&me, 77);
+    }
+    let alarms = store.alarm(&me, Alarm { action: 0, member_id: 0, alarm: 0 }).unwrap().body;
+    assert_eq!(alarms.len(), 1);
+    let count = count(&store);
+    store.close().unwrap();
+    count
+}
+
+fn count(store: &Store) -> usize {
+    let all = Range { key: &[0], range_end: &[0], count_only: true, ..Range::default() };
+    usize::try_from(store.range(&Caller::default(), &all).unwrap().body.count).unwrap()
+}
+
+fn pods(number: usize) -> String {
+    format!("/registry/pods/ns/p{:02}", number % 20)
+}
+
+/// The directory takes writes again, under the quota, and has what it had.
+fn serves_again(dir: &PathBuf, keys: usize) {
+    let options = store::Options::default().quota(Quota::Bytes(QUOTA));
+    let store = Store::open(dir, options).unwrap();
+    assert_eq!(count(&store), keys);
+    store.put(&Caller::default(), Put { key: b"a", value: b"b", ..Put::default() }).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn a_stopped_server_at_its_quota_is_brought_back_in_its_directory() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    let flags = "--data-dir d --quota-backend-bytes 16777216";
+    let before = sandbox.picture();
+    let plan = sandbox.run(&format!("reclaim {flags} --dry-run -w json")).expect(0, &[]).json();
+    assert_eq!((&plan["outcome"], &plan["keys"]), (&"dry_run".into(), &keys.into()));
+    assert_eq!(sandbox.picture(), before, "a dry run changed something");
+    let report = sandbox.run(&format!("reclaim {flags} -w json")).expect(0, &[]).json();
+    assert_eq!(report["outcome"], "reclaimed", "{report}");
+    assert_eq!((&report["keys"], &report["revision"]), (&plan["keys"], &plan["revision"]));
+    assert!(report["free_percent"].as_i64() >= Some(20), "{report}");
+    assert_eq!(report["alarms_before"][0]["alarm"], "NOSPACE");
+    assert_eq!(report["alarms"], serde_json::json!([]));
+    let record = records(&sandbox).pop().unwrap();
+    assert_eq!((&record["operation"], &record["result"]), (&"reclaim".into(), &"ok".into()));
+    sandbox.run(&format!("reclaim {flags} --exit-on-noop")).expect(10, &["nothing to do"]);
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn a_directory_full_of_living_data_is_left_with_its_alarm() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, |number| format!("/app/cache/k{number:06}"));
+    let words = [
+        "will take no writes",
+        "/app/cache/",
+        "--quota-backend-bytes=33554432",
+        "NOSPACE -> NOSPACE",
+    ];
+    let flags = "--data-dir d --quota-backend-bytes 16777216";
+    sandbox.run(&format!("reclaim {flags}")).expect(3, &words);
+    // With the larger quota, there is room, and the alarm goes.
+    let words = ["reclaimed", "NOSPACE -> none"];
+    sandbox.run("reclaim --data-dir d --quota-backend-bytes 33554432").expect(0, &words);
+    serves_again_with(&dir, keys);
+}
+
+fn serves_again_with(dir: &Path, keys: usize) {
+    let store = Store::open(dir, store::Options::default()).unwrap();
+    assert_eq!(count(&store), keys);
+    store.put(&Caller::default(), Put { key: b"a", value: b"b", ..Put::default() }).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn a_directory_is_refused_that_is_in_use_or_of_several_voters_or_corrupt() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let store = Store::open(&dir, store::Options::default()).unwrap();
+    sandbox.run("reclaim --data-dir d").expect(8, &["in use"]);
+    let me = Caller::default();
+    store.alarm(&me, Alarm { action: 1, member_id: 5, alarm: 2 }).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let before = sandbox.picture();
+    sandbox.run("reclaim --data-dir d").expect(6, &[]);
+    sandbox.run("reclaim --data-dir nothing").expect(9, &[]);
+    sandbox.run("reclaim --data-dir d --keep-duration 1h").expect(2, &[]);
+    sandbox.run("reclaim --data-dir d --no-scan").expect(2, &[]);
+    assert_eq!(sandbox.picture(), before);
+}
+
+#[test]
+fn a_run_on_a_directory_that_is_killed_loses_nothing() {
+    let sandbox = Sandbox::new();
+    let first = sandbox.path("first");
+    let keys = fill_dir(&first, pods);
+    let began = Instant::now();
+    let mut rounds = 0;
+    for wait_ms in [30, 120, 250, 400, 600, 900] {
+        let dir = sandbox.path("d");
+        let _ = fs::remove_dir_all(&dir);
+        sandbox.sh("cp -r first d").expect(0, &[]);
+        let line = "reclaim --data-dir d --quota-backend-bytes 16777216";
+        let mut child = start(&sandbox, line);
+        sleep(Duration::from_millis(wait_ms));
+        let _ = child.kill();
+        child.wait().unwrap();
+        sandbox.run(line).expect(0, &[]);
+        serves_again(&dir, keys);
+        rounds += 1;
+    }
+    println!("{rounds} rounds in {:?}", began.elapsed());
+}
