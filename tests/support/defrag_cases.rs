@@ -362,7 +362,7 @@ fn a_leader_that_stays_is_stalled_only_as_long_as_allowed() {
     let cluster = three();
     cluster.upkeep().refuses_moves =
         Some((Code::Unavailable, "etcdserver: request timed out, leader transfer took too long"));
-    let ran = ask(&cluster, "").expect(0, &["m1 is defragmented as the leader"]);
+    let ran = ask(&cluster, "").expect(0, &["m1 leads and stays the leader"]);
     assert!(ran.stdout.contains("leader transfer took too long"), "{ran}");
     assert_eq!(cluster.upkeep().led, ["m1", "m1", "m1"]);
 
@@ -388,6 +388,16 @@ fn a_sole_member_is_stalled_only_as_long_as_allowed() {
     assert!(ran.stderr.contains("no member was defragmented"), "{ran}");
     assert_eq!(cluster.members[0].calls("MoveLeader"), 0);
     ask(&cluster, "--accept-stall").expect(0, &["1 of 1 members"]);
+}
+
+#[test]
+fn a_follower_without_which_there_is_no_majority_stalls_all() {
+    let huge = |name| member(name).sizes(1 << 30, 1 << 29, 0);
+    let cluster = FakeCluster::start(["m1", "m2"].map(huge));
+    let ran = ask(&cluster, "").expect(7, &["m2 is one without which there is no majority"]);
+    assert!(ran.stderr.contains("--accept-stall"), "{ran}");
+    assert_eq!(changes(&cluster), 3, "the lock alone");
+    ask(&cluster, "--accept-stall").expect(0, &["2 of 2 members"]);
 }
 
 #[test]

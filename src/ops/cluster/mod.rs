@@ -160,14 +160,14 @@ pub struct MemberView {
     /// Why it did not answer.
     pub error: Option<Trouble>,
     #[serde(skip)]
-    cluster_id: Option<u64>,
+    pub(super) cluster_id: Option<u64>,
     #[serde(skip)]
-    serves: Serves,
+    pub(super) serves: Serves,
 }
 
 /// What a read through a member came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Serves {
+pub(super) enum Serves {
     /// It was not tried.
     #[default]
     Untried,

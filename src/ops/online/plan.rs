@@ -161,10 +161,8 @@ pub fn gate(view: &View, id: u64) -> Result<(), Bar> {
     let others = || view.members.iter().filter(|member| member.id != Some(id));
     let sick: Vec<String> = others().filter(|member| !member.serves()).map(why).collect();
     if !sick.is_empty() {
-        let votes = |member: &&MemberView| member.is_learner != Some(true);
-        let serving = others().filter(votes).filter(|member| member.serves()).count();
         // A learner's stall takes no vote away.
-        let lost = votes(&own) && view.quorum.needed.is_none_or(|needed| serving < needed);
+        let lost = own.is_learner != Some(true) && !can_be_spared(view, id);
         return Err(Bar::Other(sick.join("; "), lost));
     }
     let is_behind = |member: &&MemberView| {
@@ -181,6 +179,15 @@ pub fn gate(view: &View, id: u64) -> Result<(), Bar> {
         })
         .collect();
     if behind.is_empty() { Ok(()) } else { Err(Bar::Behind(behind.join("; "))) }
+}
+
+/// Tells whether the other voters that serve are a majority.
+#[must_use]
+pub fn can_be_spared(view: &View, id: u64) -> bool {
+    let others = view.members.iter().filter(|member| member.id != Some(id));
+    let votes = others.filter(|member| member.is_learner != Some(true));
+    let serving = votes.filter(|member| member.serves()).count();
+    view.quorum.needed.is_some_and(|needed| serving >= needed)
 }
 
 /// Returns who is to lead instead: a voter that serves and has caught up, rather one whose turn is

@@ -274,6 +274,9 @@ impl Run<'_> {
         if role == Role::Leader && self.lead_on(view, member, stall)? {
             return Ok(Next::Again);
         }
+        if role == Role::Follower && !plan::can_be_spared(view, id) {
+            self.bear(member, stall, "is one without which there is no majority")?;
+        }
         let endpoint = self.endpoint(member);
         self.report.equivalent.push(self.defrag_command(&endpoint));
         if self.options.dry_run {
@@ -427,21 +430,25 @@ impl Run<'_> {
                 }
             }
         }
-        let label = leader.label();
+        self.bear(leader, stall, &format!("leads and stays the leader ({why})"))?;
+        Ok(false)
+    }
+
+    /// Lets the whole cluster wait for one member: as long as is allowed.
+    fn bear(&mut self, member: &MemberView, stall: Duration, why: &str) -> Result<(), Error> {
+        let label = member.label();
         let seconds = stall.as_secs_f64();
         if stall > STALL_MAX && !self.options.accept_stall {
             let what = format!(
-                "{label} leads and stays the leader ({why}): while it defragments the whole \
-                 cluster may wait, {seconds:.1} s by its {} bytes in use",
-                leader.db_size_in_use.unwrap_or(0)
+                "{label} {why}: while it defragments the whole cluster may wait, {seconds:.1} s by \
+                 its {} bytes in use",
+                member.db_size_in_use.unwrap_or(0)
             );
             let error = self.partial(ExitCode::Refused, &what);
             return Err(error.hint("--accept-stall goes on all the same, best in a quiet hour"));
         }
-        self.warn(format!(
-            "{label} is defragmented as the leader ({why}): the cluster may wait {seconds:.1} s"
-        ));
-        Ok(false)
+        self.warn(format!("{label} {why}: the cluster may wait {seconds:.1} s"));
+        Ok(())
     }
 
     /// Moves the leadership and waits until all members know; says why where it fails.
