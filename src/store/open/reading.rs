@@ -1,9 +1,9 @@
 //! Opens a snapshot file or a data directory to be read only: nothing of it is changed.
 //!
 //! 1. Of a directory's database the shared lock is taken (flock) before anything is read, also
-//!    where another one is shown, and not waited for: one that a server has is refused, since it would
-//!    change under the reader; a server that is started meanwhile waits. No lock of the log is
-//!    taken.
+//!    where another one is shown, and not waited for: one that a server has is refused, since it
+//!    would change under the reader; a server that is started meanwhile waits. No lock of the log
+//!    is taken.
 //! 2. Of a directory what counts in the log is shown too, above the database: all of it where the
 //!    member is the sole voter, else what is known to be committed. Where the log cannot be used,
 //!    the database alone is shown, and a note says so.
