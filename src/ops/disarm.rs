@@ -346,9 +346,11 @@ mod tests {
     const NOSPACE: AlarmKind = AlarmKind::NoSpace;
 
     fn member(id: u64, size: Option<i64>) -> MemberView {
-        let version = size.map(|_| "3.6.16".to_owned());
-        let (name, quota) = (Some(format!("m{id}")), Some(1000));
-        MemberView { id: Some(id), name, version, db_size: size, quota, ..MemberView::default() }
+        let mut member = MemberView::default();
+        member.version = size.map(|_| "3.6.16".to_owned());
+        (member.id, member.name) = (Some(id), Some(format!("m{id}")));
+        (member.db_size, member.quota) = (size, Some(1000));
+        member
     }
 
     fn view(members: &[MemberView]) -> View {
@@ -374,7 +376,8 @@ mod tests {
         let unknown = [member(1, None), member(2, None)];
         let unknown = text(full(&[alarm(1, NOSPACE)], &unknown));
         assert!(unknown.contains("of m1 is was not told") && !unknown.contains("m2"), "{unknown}");
-        let no_limit = MemberView { quota: None, ..member(1, Some(5000)) };
+        let mut no_limit = member(1, Some(5000));
+        no_limit.quota = None;
         assert_eq!(full(&[alarm(1, NOSPACE)], &[no_limit]), []);
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use etcdkit::etcd::members::Member as Listed;
+use etcdkit::store;
 use serde_json::Value;
 
 use crate::fake_etcd::{CORRUPT, FakeCluster, Member, NOSPACE};
@@ -135,6 +136,17 @@ impl Document {
     }
 }
 
+/// A directory with an alarm, whose quota is a small one.
+fn filled_dir(sandbox: &Sandbox) {
+    let quota = store::Quota::Bytes(100_000);
+    let dir = sandbox.path("full-dir");
+    let opened = store::Store::open(&dir, store::Options::default().quota(quota)).unwrap();
+    let me = store::Caller::default();
+    let put = || store::Put { key: b"/a/b/c", value: &[7; 30_000], ..store::Put::default() };
+    while opened.put(&me, put()).is_ok() {}
+    opened.close().unwrap();
+}
+
 #[test]
 fn every_key_is_documented_and_every_documented_key_is_printed() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/JSON.md");
@@ -196,14 +208,23 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     fs::create_dir(sandbox.path("e-20260101T000000Z.db")).unwrap();
     fs::write(sandbox.path("e-20260102T000000Z.db"), snapshot("3.6")).unwrap();
 
-    let served = Served::start(&[]);
+    let served = Served::start(&["--quota-backend-bytes=4194304"]);
     let compaction = |line: &str| format!("compaction {line} --endpoints {}", served.address);
     run(async {
         let mut client = served.client().await;
-        for _ in 0..9 {
-            client.put("k", "", None).await.unwrap();
+        let mut n = 0;
+        while client.put(format!("/a/b/{}", n % 9), vec![7; 8192], None).await.is_ok() {
+            n += 1;
         }
     });
+
+    let reclaim = |flags: &str| format!("reclaim {flags} --endpoints {}", served.address);
+    let directory = "reclaim --data-dir full-dir";
+    filled_dir(&sandbox);
+    let alarmed = FakeCluster::start([Member::new("m1")]);
+    alarmed.set(|m| m.alarms = vec![(7, NOSPACE)]);
+    let disarm = format!("alarm disarm --endpoints {}", alarmed.endpoints());
+    sandbox.run(&disarm).expect(0, &[]);
 
     // Shape of what is printed to stdout, exit code, command line.
     let restore = "snapshot restore";
@@ -244,6 +265,11 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("compaction", 0, compaction("5")),
         ("compaction", 0, compaction("--keep-revisions 2 --physical")),
         ("compaction", 0, compaction("--keep-duration 1h")),
+        ("reclaim", 0, reclaim("--dry-run")),
+        ("reclaim", 0, reclaim("--keep-revisions 0")),
+        ("reclaim", 0, reclaim("")),
+        ("reclaim of a data directory", 3, format!("{directory} --quota-backend-bytes 20000")),
+        ("reclaim of a data directory", 0, format!("{directory} --dry-run")),
         (live_save, 0, format!("{save} e.db --dry-run")),
         (live_save, 0, format!("{save} e-{{time}}.db --keep-last 1")),
         (live_defrag, 0, defrag(&packed, "--dry-run")),
@@ -287,6 +313,11 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
                 "audit record of a defrag of running members"
             }
             Some("compaction") => "audit record of a compaction",
+            Some("reclaim") if record["before"].get("data_dir").is_some() => {
+                "audit record of a reclaim of a data directory"
+            }
+            Some("reclaim") => "audit record of a reclaim",
+            Some("alarm disarm") => "audit record of an alarm disarm",
             _ => "audit record of a rewrite",
         };
         document.take(shape, &record);

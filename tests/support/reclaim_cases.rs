@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -305,7 +305,7 @@ fn pods(number: usize) -> String {
 }
 
 /// The directory takes writes again, under the quota, and has what it had.
-fn serves_again(dir: &PathBuf, keys: usize) {
+fn serves_again(dir: &Path, keys: usize) {
     let options = store::Options::default().quota(Quota::Bytes(QUOTA));
     let store = Store::open(dir, options).unwrap();
     assert_eq!(count(&store), keys);

@@ -98,7 +98,8 @@ pub(super) fn raise(quota: i64, size: i64, is_full: bool) -> Vec<String> {
     lines
 }
 
-/// The quota of which the size leaves a third free: a whole multiple of the old one, twice at least.
+/// The quota of which the size leaves a third free: a whole multiple of the old one, twice that at
+/// least.
 fn raised(quota: i64, size: i64) -> i64 {
     let quota = i128::from(quota.max(1));
     // Of the new one so much may be used.

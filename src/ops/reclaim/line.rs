@@ -88,7 +88,11 @@ mod tests {
             assert_eq!(matches!(line, Line::Over { .. }), is_over, "{size}");
             assert_eq!((line.free_percent(), line.is_roomy()), (Some(free), is_roomy), "{size}");
         }
-        let member = |db_size, quota| MemberView { db_size, quota, ..MemberView::default() };
+        let member = |db_size, quota| {
+            let mut member = MemberView::default();
+            (member.db_size, member.quota) = (db_size, quota);
+            member
+        };
         assert_eq!(Line::of(&member(None, Some(1))), Line::Unknown);
         assert_eq!(Line::of(&member(Some(7), None)), Line::NoLimit);
         assert!(Line::NoLimit.is_roomy() && !Line::Unknown.is_roomy());

@@ -186,9 +186,9 @@ struct Seen {
 ///
 /// # Errors
 ///
-/// [`ExitCode::InUse`] while a server has it, [`ExitCode::Damage`] where it is damaged or CORRUPT is
-/// raised, [`ExitCode::Refused`] where others vote too, [`ExitCode::Interrupted`], and what the disk
-/// says.
+/// [`ExitCode::InUse`] while a server has it, [`ExitCode::Damage`] where it is damaged or CORRUPT
+/// is raised, [`ExitCode::Refused`] where others vote too, [`ExitCode::Interrupted`], and what the
+/// disk says.
 pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     if matches!(options.keep, Keep::Duration(_)) {
         let error = Error::usage("a stopped member does not tell how old its revisions are");
@@ -266,7 +266,7 @@ fn check(
     if let Some(who) = holder::of_member_dir(&member) {
         let message = format!("{} is in use by {who}", data_dir.display());
         return Err(Error::new(ExitCode::InUse, message)
-            .hint("stop it first; on a kubeadm node: mv /etc/kubernetes/manifests/etcd.yaml /root/")
+            .hint("stop it first: on a kubeadm node, move etcd.yaml out of its folder")
             .hint("or, where it serves: etcdkit reclaim --endpoints URL"));
     }
     let verified = verify_dir::verify(data_dir, options.wal_dir.as_deref(), Level::Full, progress)?;
@@ -664,9 +664,7 @@ fn conclude(report: &mut Report, before: &Seen, after: &Seen) -> Result<(), Erro
         [] => "start the etcd that it is of on it".to_owned(),
         versions => format!("start etcd on it: {}", versions.join(" or ")),
     };
-    report
-        .next
-        .push(format!("{start}; on a kubeadm node: mv /root/etcd.yaml /etc/kubernetes/manifests/"));
+    report.next.push(format!("{start}; on a kubeadm node, move etcd.yaml back"));
     if report.outcome != Outcome::Reclaimed {
         report.next.extend(advice::look_at(&report.groups));
         let is_full = report.outcome == Outcome::Full;

@@ -44,7 +44,8 @@ pub struct Report {
     pub equivalent: Vec<String>,
     /// What to do next.
     pub next: Vec<String>,
-    /// Why it stopped early; `None` where it came to the end.
+    /// Why it stopped early; `None` where it came to the end. The error says more.
+    #[serde(serialize_with = "message")]
     pub stopped: Option<Stopped>,
 }
 
@@ -231,6 +232,13 @@ impl Report {
             Outcome::Tight | Outcome::Full => ExitCode::Partial,
             Outcome::Stopped => self.stopped.as_ref().map_or(ExitCode::Failed, |why| why.code),
         }
+    }
+}
+
+fn message<S: Serializer>(stopped: &Option<Stopped>, to: S) -> Result<S::Ok, S::Error> {
+    match stopped {
+        Some(stopped) => to.serialize_str(&stopped.message),
+        None => to.serialize_none(),
     }
 }
 
