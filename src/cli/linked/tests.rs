@@ -101,7 +101,7 @@ fn what_is_not_here_is_said_with_the_program_that_has_it() {
         (Program::Etcdctl, "put a b", "has no put:"),
         (Program::Etcdctl, "get --endpoints x a", "has no get:"),
         (Program::Etcdctl, "member add x --help", "has no member add:"),
-        (Program::Etcdctl, "alarm disarm", "has no alarm disarm:"),
+        (Program::Etcdctl, "lease list", "has no lease:"),
         (Program::Etcdutl, "migrate", "has no migrate:"),
     ] {
         let (code, message) = asked(program, line).unwrap_err();

@@ -12,9 +12,9 @@ use super::report::{Compaction, Outcome, Report, Step, StepResult};
 use super::space::{self, Scan};
 use super::{Options, advice};
 use crate::live::{AlarmKind, Cluster};
-use crate::ops::cluster::{Access, MemberView, View, attend};
+use crate::ops::cluster::{Access, MemberView, View, attend, quota};
 use crate::ops::lock::Lock;
-use crate::ops::online::{self, Lookout, MinGain};
+use crate::ops::online::{self, Lookout, MinGain, Rule};
 use crate::ops::{Error, ExitCode, Progress, audit, compaction, disarm};
 
 /// Bytes in use are looked at so often while rows go ...
@@ -26,6 +26,8 @@ const SETTLE_MAX: Duration = Duration::from_secs(900);
 /// What a defragmentation must give back: a hundredth of the quota, between these.
 const GAIN_MIN: i64 = 256 << 10;
 const GAIN_MAX: i64 = 16 << 20;
+/// Percent of a file from which on living data fills it.
+const ALIVE_PERCENT: i64 = 90;
 
 struct Run<'a> {
     options: &'a Options,
@@ -402,14 +404,34 @@ impl Run<'_> {
         Ok(before.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0))
     }
 
+    /// Decides which members are worth it.
+    ///
+    /// How much is in use, a member says as it was one commit before its last one, and at the
+    /// quota there may be none for long: a compaction that took one batch of rows shows only
+    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So where enough
+    /// of a file is not known to be living data, a member that is not roomy is done whatever it
+    /// says.
     fn defrag_options(&self, view: &View) -> online::Options {
         let quota = view.members.iter().filter_map(|member| member.quota).min();
         let gain = (quota.unwrap_or(i64::MAX) / 100).clamp(GAIN_MIN, GAIN_MAX);
+        let size = view.members.iter().filter_map(|member| member.db_size).max().unwrap_or(0);
+        let space = self.report.space.as_ref().filter(|space| !space.partial);
+        let is_alive = space.is_some_and(|space| {
+            let live = i64::try_from(space.live_bytes).unwrap_or(i64::MAX);
+            quota::percent(live, size) >= ALIVE_PERCENT
+        });
+        let rule = format!("dbQuotaUsage > 0.8 || dbSizeFree >= {gain}");
+        let rule = if is_alive { None } else { Rule::parse(&rule).ok() };
+        let min_gain = match rule {
+            Some(_) => MinGain::Nothing,
+            None => MinGain::Bytes(gain),
+        };
         let options = self.options;
         let settings = self.lookout.settings().clone();
         online::Options {
             whole_cluster: true,
-            min_gain: MinGain::Bytes(gain),
+            rule,
+            min_gain,
             accept_stall: options.accept_stall,
             accept_unhealthy: options.accept_unhealthy,
             accept_full_disk: options.accept_full_disk,

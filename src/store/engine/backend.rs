@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::Shared;
 use super::options::Options;
 use super::pace::thread_time;
@@ -368,6 +370,28 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
         shared.backend.wake_all();
     }
     Ok(view)
+}
+
+/// Commits a row as it is: only with it is free what the one before it freed.
+/// etcd's next one comes by itself; a member at its quota may have none for long.
+pub(super) fn give_back(shared: &Shared) -> Result<(), Error> {
+    let writing = shared.backend.writing();
+    if shared.health.has_failed() {
+        return Err(shared.health.refusal().unwrap_or(Error::Stopped));
+    }
+    let db = writing.db.clone().ok_or(Error::Stopped)?;
+    let key = schema::META_CONSISTENT_INDEX;
+    let row = db.view().get(schema::META, key).map_err(|error| storage(&error))?;
+    let mut batch = Batch::default();
+    batch.plan(schema::META, Bytes::from_static(key), row);
+    let sizes = db.commit(batch).map_err(|error| {
+        let error = storage(&error);
+        shared.fail(&error);
+        error
+    })?;
+    note_view(shared, db.view())?;
+    shared.backend.note_saved(sizes);
+    Ok(())
 }
 
 /// Lets the state know what is saved, and forgets it there. Memory is given back without the lock.

@@ -119,6 +119,9 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         }
         if step.is_finished {
             backend::commit(shared)?;
+            if counted.has_dropped() {
+                backend::give_back(shared)?;
+            }
             counted.end();
             let saved = shared.core.read(|mvcc| mvcc.compaction_saved())?;
             let mut inner = shared.compaction.lock();
