@@ -177,10 +177,10 @@ impl Alloc {
     }
 
     /// Number of pages that the last transaction freed and that are not free yet.
+    #[cfg(test)]
     pub(super) fn pending_pages(&self) -> u64 {
         let last = self.pending.last_key_value();
-        let lengths = last.into_iter().flat_map(|(_, pending)| &pending.freed);
-        lengths.map(|freed| freed.run.1).fold(0, u64::saturating_add)
+        last.map_or(0, |(_, pending)| pending.freed.iter().map(|freed| freed.run.1).sum())
     }
 
     /// Free runs and those that will be free, in no order.

@@ -383,11 +383,7 @@ impl Db {
 
 impl Sizes {
     fn new(meta: &Meta, alloc: &Alloc) -> Self {
-        // What the last transaction freed is nobody's from the next one on. etcd, which begins that
-        // at once, says it so (server/storage/backend/backend.go, `begin`, checked at 3.7.3); here
-        // there may be none for long.
-        let free = alloc.count().saturating_add(alloc.pending_pages());
-        let free_bytes = free.saturating_mul(u64::from(meta.page_size));
+        let free_bytes = alloc.count().saturating_mul(u64::from(meta.page_size));
         let size_bytes = meta.size_bytes();
         Self { size_bytes, in_use_bytes: size_bytes.saturating_sub(free_bytes) }
     }

@@ -123,7 +123,7 @@ fn a_new_file_is_what_bbolt_makes() {
         all.bucket(name.as_bytes());
     }
     let sizes = db.commit(all).unwrap();
-    assert_eq!(sizes, Sizes { size_bytes: 20480, in_use_bytes: 16384 });
+    assert_eq!(sizes, Sizes { size_bytes: 20480, in_use_bytes: 20480 });
     for n in 0..20_u8 {
         let sizes = db.commit(batch(b"meta", &[("consistent_index", Some(&[n; 8]))])).unwrap();
         assert_eq!(sizes, Sizes { size_bytes: 20480, in_use_bytes: 16384 });
