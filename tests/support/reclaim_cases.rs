@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::ctl_cases;
 use crate::fake_etcd::{CORRUPT, FakeCluster, Member, NOSPACE};
-use crate::serve_child::{Served, run};
+use crate::serve_child::{Served, run, until};
 use crate::support::{Ran, Sandbox};
 
 const QUOTA: u64 = 16 << 20;
@@ -26,7 +26,7 @@ fn served() -> Served {
 
 /// Puts until the server is out of space; returns what it has then.
 fn fill(served: &Served, key: impl Fn(usize) -> String) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    run(async {
+    let before = run(async {
         let mut client = served.client().await;
         for number in 0_usize.. {
             let value = vec![b'a' + u8::try_from(number % 20).unwrap(); VALUE_BYTES];
@@ -36,7 +36,13 @@ fn fill(served: &Served, key: impl Fn(usize) -> String) -> BTreeMap<Vec<u8>, Vec
             }
         }
         all(&mut client).await
-    })
+    });
+    // What it has taken is in its file by then, and in its size.
+    until("the size", || {
+        let size = run(async { served.client().await.status().await.unwrap().db_size() });
+        size >= i64::try_from(QUOTA).unwrap()
+    });
+    before
 }
 
 async fn all(client: &mut Client) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -207,7 +213,7 @@ fn an_alarm_can_be_disarmed_by_force_and_is_said_to_come_back() {
 
 #[test]
 fn killed_at_any_moment_it_goes_on_when_it_is_run_again() {
-    for wait_ms in [150, 600, 1300, 2400, 3400] {
+    for wait_ms in [150, 900, 1700, 2700] {
         let served = served();
         let before = fill(&served, |number| format!("/registry/pods/ns/p{:02}", number % 20));
         let sandbox = Sandbox::new();

@@ -207,6 +207,8 @@ pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     )?;
     let before = read_back(&data_dir, options, progress)?;
     let mut report = describe(&data_dir, options, &verified, &inspected, &before)?;
+    // It has the database open, and the lock that goes with that.
+    drop(verified);
     for warning in &report.warnings {
         progress.note(&format!("warning: {warning}"));
     }
