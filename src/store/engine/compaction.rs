@@ -103,6 +103,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
     let pace = Pace::new(shared);
     let (mut since_rest, mut rested) = (0_usize, Duration::ZERO);
     let mut wait = WAIT;
+    let mut has_dropped = false;
     while !is_over() {
         let step = shared.core.write(|mvcc| {
             let began = Instant::now();
@@ -111,6 +112,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
             counted.step(step.dropped, began);
             step
         })?;
+        has_dropped |= step.dropped > 0;
         if step.dropped > 0 {
             shared.backend.note_dirty();
             let began = Instant::now();
@@ -119,7 +121,7 @@ fn work_off(shared: &Shared, is_over: &dyn Fn() -> bool) -> Result<(), Error> {
         }
         if step.is_finished {
             backend::commit(shared)?;
-            if counted.has_dropped() {
+            if has_dropped {
                 backend::give_back(shared)?;
             }
             counted.end();

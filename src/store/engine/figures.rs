@@ -167,11 +167,6 @@ impl<'a> Compacted<'a> {
         }
     }
 
-    /// Tells whether there was anything to work off.
-    pub(super) fn has_dropped(&self) -> bool {
-        self.began.is_some()
-    }
-
     pub(super) fn end(&self) {
         let Some(began) = self.began else { return };
         self.shared.figures.compaction.since(began);
