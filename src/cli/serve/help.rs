@@ -1,12 +1,19 @@
 //! What the server says of itself.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::flags::{Effect, Flag, GROUPS};
 use super::value::Kind;
 
-/// What follows a flag that cannot be read.
-pub(super) const USAGE: &str = "\
+/// Returns what follows a flag that cannot be read, with the name that this was called by.
+pub(super) fn usage() -> String {
+    let called = std::env::args_os().next();
+    let is_etcd = called.is_some_and(|path| Path::new(&path).file_name() == Some("etcd".as_ref()));
+    if is_etcd { USAGE.to_owned() } else { USAGE.replace("  etcd ", "  etcdkit serve ") }
+}
+
+const USAGE: &str = "\
 Usage:
 
   etcd [flags]
@@ -36,7 +43,7 @@ pub(super) fn text() -> String {
     text
 }
 
-fn shown_default(flag: &Flag) -> &'static str {
+pub(super) fn shown_default(flag: &Flag) -> &'static str {
     match (flag.kind, flag.default, flag.name) {
         (_, "", "data-dir") => "${name}.etcd",
         (Kind::Time, "", _) => "0s",
