@@ -7,7 +7,6 @@ use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
 use super::flags::{Effect, Flag, GROUPS};
-use super::help::shown_default;
 use super::value::Kind;
 use crate::ops::ExitCode;
 
@@ -87,7 +86,7 @@ fn value_name(kind: Kind) -> &'static str {
 fn help(flag: &Flag) -> String {
     let about = if flag.about.is_empty() { "of older etcds" } else { flag.about };
     let about = about.trim_end_matches('.');
-    match shown_default(flag) {
+    match flag.default {
         "" => about.to_owned(),
         default => format!("{about} [default: {default}]"),
     }

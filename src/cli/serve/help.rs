@@ -43,7 +43,7 @@ pub(super) fn text() -> String {
     text
 }
 
-pub(super) fn shown_default(flag: &Flag) -> &'static str {
+fn shown_default(flag: &Flag) -> &'static str {
     match (flag.kind, flag.default, flag.name) {
         (_, "", "data-dir") => "${name}.etcd",
         (Kind::Time, "", _) => "0s",
