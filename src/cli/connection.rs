@@ -73,8 +73,8 @@ pub(super) struct Connection {
     /// A token instead of user and password [env: ETCDCTL_AUTH_JWT_TOKEN]
     #[arg(long, global = true, value_name = "TOKEN", conflicts_with_all = ["user", "password"])]
     auth_jwt_token: Option<String>,
-    /// Time after which a silent connection is asked for a sign of life, at least 10s
-    /// [default: 2s] [env: ETCDCTL_KEEPALIVE_TIME]
+    /// Time after which a silent connection is asked for a sign of life [default: 2s, as
+    /// etcdctl's; below 10s it is 10s] [env: ETCDCTL_KEEPALIVE_TIME]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration::parse)]
     keepalive_time: Option<Duration>,
     /// Limit for that sign [default: 6s] [env: ETCDCTL_KEEPALIVE_TIMEOUT]

@@ -87,5 +87,7 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     man.render(&mut page)?;
     let mut file = fs::File::create(folder.join(man.get_filename()))?;
     file.write_all(&page)?;
-    command.get_subcommands().try_for_each(|sub| write_pages(sub, folder))
+    // A page of `help` would only say to read the others.
+    let mut subs = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+    subs.try_for_each(|sub| write_pages(sub, folder))
 }

@@ -143,13 +143,27 @@ fn space(report: &Report) -> Section {
     Section { title: title.into(), header: vec!["what", "size", "share"], rows: rows.collect() }
 }
 
+/// Most characters of a key in a column; JSON has all of them.
+const KEY_WIDTH: usize = 96;
+
+/// Cuts a key that would make the lines too long, in the middle: both ends tell keys apart.
+fn cut(key: &str) -> String {
+    let count = key.chars().count();
+    if count <= KEY_WIDTH {
+        return key.to_owned();
+    }
+    let half = (KEY_WIDTH - 3) / 2;
+    let end: String = key.chars().skip(count - half).collect();
+    format!("{}...{end}", key.chars().take(half).collect::<String>())
+}
+
 fn groups(report: &Report, top: usize) -> Section {
     let count = report.groups.len();
     let shown = report.groups.iter().take(top);
     let rows = shown.map(|group| {
         let figures = [group.keys, group.revisions].map(|figure| figure.to_string());
         let sizes = [group.live_bytes, group.history_bytes].map(size);
-        std::iter::once(group.name()).chain(figures).chain(sizes).collect()
+        std::iter::once(cut(&group.name())).chain(figures).chain(sizes).collect()
     });
     let mut title = "keys by what they begin with".to_owned();
     if count > top {
@@ -166,7 +180,7 @@ fn rewritten(report: &Report) -> Section {
     let rows = report
         .most_rewritten
         .iter()
-        .map(|key| vec![key.key.clone(), key.revisions.to_string(), size(key.history_bytes)]);
+        .map(|key| vec![cut(&key.key), key.revisions.to_string(), size(key.history_bytes)]);
     Section {
         title: "keys with the most revisions".into(),
         header: vec!["key", "revisions", "history"],
@@ -178,7 +192,7 @@ fn largest(report: &Report) -> Section {
     let rows = report.largest_values.iter().map(|value| {
         let state = if value.is_live { "live" } else { "history" };
         let revision = value.revision.to_string();
-        vec![value.key.clone(), size(value.value_bytes), revision, state.into()]
+        vec![cut(&value.key), size(value.value_bytes), revision, state.into()]
     });
     Section {
         title: "keys with the largest values".into(),
@@ -197,5 +211,18 @@ fn buckets(report: &Report, top: usize) -> Section {
         title: "buckets".into(),
         header: vec!["bucket", "rows", "size"],
         rows: rows.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_keys_are_cut_in_the_middle() {
+        assert_eq!(cut(&"a".repeat(KEY_WIDTH)), "a".repeat(KEY_WIDTH));
+        let text = cut(&format!("begin{}end", "\\xff".repeat(100)));
+        assert!(text.starts_with("begin") && text.ends_with("end") && text.contains("..."));
+        assert!(text.chars().count() <= KEY_WIDTH, "{text}");
     }
 }

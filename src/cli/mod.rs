@@ -42,7 +42,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 #[cfg(feature = "live")]
 use crate::live::Cluster;
@@ -223,7 +223,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     if program.is_linked() {
         return linked::run(program, &words);
     }
-    let cli = match Cli::try_parse_from(&words) {
+    let parsed = command().try_get_matches_from(&words);
+    let parsed = parsed.and_then(|mut matches| {
+        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         // Help and version are answers, not errors.
         Err(error) if !error.use_stderr() => {
@@ -255,6 +259,21 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
+/// Returns the command line as clap knows it.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    #[cfg(feature = "serve")]
+    let command = {
+        let mut command = command;
+        // Flags of every command are none of a server, which refuses them.
+        command.build();
+        command.mut_subcommand("serve", |serve| {
+            serve.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })
+        })
+    };
+    command
+}
+
 fn dispatch(command: Command, global: &Global) -> Outcome {
     match command {
         Command::Snapshot(command) => snapshot::run(global, command),
@@ -283,8 +302,8 @@ fn dispatch(command: Command, global: &Global) -> Outcome {
         #[cfg(all(feature = "live", feature = "serve"))]
         Command::Demo => extras::demo(global),
         Command::Version => extras::version(global),
-        Command::Completions { shell } => extras::completions(shell, Cli::command()),
-        Command::Man { command, all } => extras::man(Cli::command(), &command, all.as_deref()),
+        Command::Completions { shell } => extras::completions(shell, self::command()),
+        Command::Man { command, all } => extras::man(self::command(), &command, all.as_deref()),
     }
 }
 

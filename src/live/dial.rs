@@ -385,7 +385,9 @@ pub(super) fn cause(error: &etcd_client::Error) -> Cause {
         (2 | 13 | 14, Some(source)) => transport_cause(source),
         // The client's words for an answer in HTTP that is none in gRPC.
         _ if what.contains("grpc-status header missing")
-            || what.contains("invalid content-type") =>
+            || what.contains("invalid content-type")
+            // The first byte of a page, taken for the head of a message.
+            || what.contains("received message with invalid compression flag") =>
         {
             Cause::NotEtcd { what: "it speaks HTTP/2 without gRPC".to_owned() }
         }

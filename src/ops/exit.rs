@@ -49,7 +49,7 @@ impl ExitCode {
         (8, "in-use", "in use or locked"),
         (9, "not-found", "not found"),
         (10, "nothing-to-do", "nothing to do (only with --exit-on-noop)"),
-        (11, "unhealthy", "doctor: errors or critical findings (warnings too with --strict)"),
+        (11, "unhealthy", "reserved: errors or critical findings of a diagnosis"),
         (70, "internal", "a bug of this program"),
         (130, "interrupted", "interrupted by a signal"),
     ];

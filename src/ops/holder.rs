@@ -76,7 +76,7 @@ pub fn in_use(file: &File, path: &Path) -> Error {
     let who = file.metadata().ok().and_then(|meta| find(meta.dev(), meta.ino()));
     let who = who.unwrap_or_else(|| "another process".into());
     Error::new(ExitCode::InUse, format!("{} is in use by {who}", path.display()))
-        .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")
+        .hint("etcdkit snapshot save FILE, which asks the running member for a snapshot")
         .hint("or stop that process first")
 }
 

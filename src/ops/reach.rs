@@ -61,7 +61,10 @@ fn hints(error: &live::Error) -> Vec<String> {
             one(format!("ss -xlp | grep {}", shell_word(address)))
         }
         Cause::Refused { .. } => vec![
-            format!("is etcd running there? on that machine: ss -tlnp | grep {}", port(endpoint)),
+            format!(
+                "is etcd running there? on that machine: ss -tlnp 'sport = :{}'",
+                port(endpoint)
+            ),
             remark("on a kubeadm node: crictl ps -a --name etcd", "then crictl logs of it"),
         ],
         Cause::Unreachable { .. } => one(format!("ip route get {}", shell_word(host(endpoint)))),
@@ -233,7 +236,7 @@ fn not_etcd(endpoint: &str) -> Vec<String> {
     }
     vec![
         "clients of etcd are served at --listen-client-urls, port 2379 as a rule".to_owned(),
-        format!("on that machine: ss -tlnp | grep {}", port(endpoint)),
+        format!("on that machine: ss -tlnp 'sport = :{}'", port(endpoint)),
     ]
 }
 

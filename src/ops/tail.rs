@@ -141,7 +141,7 @@ impl Dead {
         if let Some(who) = holder::of_member(&data_dir.join("member"), &wal) {
             let message = format!("{} is in use by {who}", data_dir.display());
             return Err(Error::new(ExitCode::InUse, message)
-                .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")
+                .hint("etcdkit snapshot save FILE, which asks the running member for a snapshot")
                 .hint("or stop that process first"));
         }
         progress.step("log", 0);

@@ -111,7 +111,7 @@ pub fn verify(
     }
     if let Some(who) = holder::of_member(&dir.member, &dir.wal_dir) {
         return Err(Error::new(ExitCode::InUse, format!("{} is in use by {who}", path.display()))
-            .hint("etcdctl snapshot save FILE, which asks the running member for a snapshot")
+            .hint("etcdkit snapshot save FILE, which asks the running member for a snapshot")
             .hint("or stop that process first"));
     }
     let database = match &dir.database {
@@ -376,7 +376,7 @@ impl VerifiedDir {
             start.push_str(" --force-new-cluster");
         }
         next.push(start);
-        next.push("etcdctl snapshot save FILE".into());
+        next.push("etcdkit snapshot save FILE".into());
         next
     }
 

@@ -20,17 +20,17 @@ static TURN: Mutex<()> = Mutex::new(());
 pub(crate) struct Served {
     child: Child,
     pub(crate) address: SocketAddr,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     flags: Vec<String>,
     /// What a shell does before it becomes the server; nothing: there is no shell.
     before: String,
-    peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     _folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
 /// An address that nobody listens on.
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 

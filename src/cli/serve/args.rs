@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use super::flags::{Effect, GROUPS};
+use super::flags::{Effect, Flag, GROUPS};
 use super::value::Kind;
 use crate::ops::ExitCode;
 
@@ -30,12 +30,11 @@ impl clap::Args for Args {
         let mut command = command;
         for group in GROUPS {
             for flag in group.flags {
-                let about = if flag.about.is_empty() { "of older etcds" } else { flag.about };
                 let mut arg = Arg::new(flag.name)
                     .long(flag.name)
-                    .value_name("VALUE")
+                    .value_name(value_name(flag.kind))
                     .value_parser(OsStringValueParser::new())
-                    .help(about.trim_end_matches('.'))
+                    .help(help(flag))
                     .help_heading(group.heading)
                     .hide(flag.effect != Effect::Acts)
                     .overrides_with(flag.name);
@@ -69,5 +68,26 @@ impl FromArgMatches for Args {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+fn value_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Bool => "BOOL",
+        Kind::Uint | Kind::Uint32 | Kind::Int => "N",
+        Kind::Time => "DURATION",
+        Kind::Urls => "URLS",
+        Kind::Names | Kind::List | Kind::Origins => "NAMES",
+        Kind::Gates => "GATES",
+        Kind::Text | Kind::OneOf(_) | Kind::AnyOf(_) | Kind::Ignored => "VALUE",
+    }
+}
+
+fn help(flag: &Flag) -> String {
+    let about = if flag.about.is_empty() { "of older etcds" } else { flag.about };
+    let about = about.trim_end_matches('.');
+    match flag.default {
+        "" => about.to_owned(),
+        default => format!("{about} [default: {default}]"),
     }
 }

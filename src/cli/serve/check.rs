@@ -57,6 +57,7 @@ pub(super) fn settle(
 /// Takes defaults back that something else that was given takes the ground from.
 fn settle_defaults(settings: &mut Settings, is_file: bool) {
     let is_set = |settings: &Settings, name: &str| settings.is_given(name);
+    let is_advertised = is_set(settings, "advertise-client-urls");
     if is_file {
         if settings.text("initial-cluster-state").is_empty() {
             settings.put("initial-cluster-state", Value::Text("new".into()));
@@ -66,6 +67,16 @@ fn settle_defaults(settings: &mut Settings, is_file: bool) {
         }
     } else if is_set(settings, "listen-client-urls") && !is_set(settings, "advertise-client-urls") {
         settings.put("advertise-client-urls", Value::Urls(Vec::new()));
+    }
+    if settings.some_text("read-only").is_some() {
+        // It is looked into beside an etcd that runs: its peer port is taken, and its URL is not
+        // where this is served.
+        if !is_set(settings, "listen-peer-urls") {
+            settings.put("listen-peer-urls", Value::Urls(Vec::new()));
+        }
+        if !is_advertised {
+            settings.put("advertise-client-urls", settings.value("listen-client-urls"));
+        }
     }
     if !is_set(settings, "initial-cluster") {
         let has_discovery = ["discovery", "discovery-srv", "discovery-srv-name"]
@@ -459,7 +470,16 @@ fn warn_of_effects(settings: &Settings, notes: &mut Vec<Note>) {
         };
         notes.push(Note::warn(text));
     }
-    if settings.text("name") == "default" {
+    let is_read_only = settings.some_text("read-only").is_some();
+    if is_read_only {
+        let idle = ["data-dir", "force-new-cluster", "auto-compaction-retention"];
+        for name in idle.into_iter().filter(|name| settings.is_given(name)) {
+            notes.push(Note::warn(format!(
+                "--{name} has no effect: --read-only names what is served, and nothing is changed"
+            )));
+        }
+    }
+    if settings.text("name") == "default" && !is_read_only {
         let note = Note::warn("it isn't recommended to use default name, please set --name");
         notes.push(note.with("name", "default"));
     }

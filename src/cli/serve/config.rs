@@ -269,6 +269,15 @@ impl Config {
         };
         adopt(&mut self.founding.peer_urls, "http://localhost:2380", &self.listen.peer);
         adopt(&mut self.advertise_client, "http://localhost:2379", &self.listen.client);
+        if let (Some(host), Some(_)) = (host, &self.read_only) {
+            // Those that are listened on are told where none was named.
+            for url in &mut self.advertise_client {
+                if let Some(("0.0.0.0" | "::", port)) = url.host_port() {
+                    *url = url.at(host, port);
+                    is_used = true;
+                }
+            }
+        }
         if self.founding.is_default && self.member.name != "default" {
             let name = match self.member.name.as_str() {
                 "" => "default",

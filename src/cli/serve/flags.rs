@@ -77,7 +77,8 @@ macro_rules! groups {
 pub(super) const GROUPS: &[Group] = &groups! {
     # "Of etcdkit, not of etcd" =>
     "compat", OneOf(&["", "3.6", "3.7"]), "", Acts,
-        "Which etcd to be. A new directory is 3.7's; an existing one keeps its version.";
+        "3.6 or 3.7: which etcd to be. A new directory is 3.7's; an existing one keeps its \
+         version.";
     "read-only", Text, "", Acts,
         "Serve this snapshot or data directory, write nothing to it, and refuse every change.";
     # "Member" =>

@@ -1,12 +1,19 @@
 //! What the server says of itself.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::flags::{Effect, Flag, GROUPS};
 use super::value::Kind;
 
-/// What follows a flag that cannot be read.
-pub(super) const USAGE: &str = "\
+/// Returns what follows a flag that cannot be read, with the name that this was called by.
+pub(super) fn usage() -> String {
+    let called = std::env::args_os().next();
+    let is_etcd = called.is_some_and(|path| Path::new(&path).file_name() == Some("etcd".as_ref()));
+    if is_etcd { USAGE.to_owned() } else { USAGE.replace("  etcd ", "  etcdkit serve ") }
+}
+
+const USAGE: &str = "\
 Usage:
 
   etcd [flags]

@@ -14,6 +14,7 @@
 mod args;
 mod check;
 mod config;
+mod directory;
 mod file;
 mod flags;
 mod gates;
@@ -108,7 +109,7 @@ impl Refusal {
             note.write(log);
         }
         match self.told {
-            Told::Usage => Some(format!("{}\n{}", self.text, help::USAGE)),
+            Told::Usage => Some(format!("{}\n{}", self.text, help::usage())),
             Told::Plain => Some(format!("{}\n", self.text)),
             Told::Line(level, message) => {
                 let key = if self.told == SHADOWED { "environment-variable" } else { "error" };

@@ -56,6 +56,7 @@ impl Config {
             .warning_apply_duration(self.warning_apply)
             .watch_progress_interval(self.watch_progress_interval)
             .wal_dir(self.member.wal_dir.clone())
+            .shown_at(self.read_only.is_some().then(|| texts(&self.advertise_client)))
             .force_new_cluster(self.member.force_new_cluster)
             .unsafe_no_fsync(self.member.unsafe_no_fsync);
         if self.gates.is_on("LeaseCheckpoint") {

@@ -10,7 +10,7 @@ use super::config::{Listen, LogSettings};
 use super::options::{address_of, place_of};
 use super::signals::{Signal, Signals, notify_ready};
 use super::url::Url;
-use super::{Asked, Config, Refusal, help, parse};
+use super::{Asked, Config, Refusal, directory, help, parse};
 use crate::store::guard::Caller;
 use crate::store::lines::{Field, Log};
 use crate::store::serve::{self, Address, RESERVED_FILES, Role, Server, StartError};
@@ -27,7 +27,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Ok(Asked::Serve(config)) => *config,
         Ok(Asked::Help) => {
             // The usage goes where etcd writes it, and a reader that is gone needs no help.
-            let _ = io::stderr().lock().write_all(help::USAGE.as_bytes());
+            let _ = io::stderr().lock().write_all(help::usage().as_bytes());
             let _ = io::stdout().lock().write_all(help::text().as_bytes());
             return 0;
         }
@@ -149,8 +149,11 @@ fn serve_until_told(mut config: Config, words: Vec<String>, log: &Log) -> Result
     if let Some(path) = &config.read_only {
         log.info("serving read-only: every change is refused", &[("path", path)]);
     } else if is_founded {
+        directory::warn_of_mode(&dir, log);
         log.info("server has already been initialized", &[("data-dir", &dir)]);
     } else {
+        directory::check_no_file(&dir)?;
+        directory::warn_of_mode(&dir, log);
         log.info("Initialize and start etcd server", &[("data-dir", &dir)]);
         config.founding.check(&config.member.name, &resolve)?;
     }
@@ -167,9 +170,23 @@ fn serve_until_told(mut config: Config, words: Vec<String>, log: &Log) -> Result
         Some(path) => Store::open_read_only(path, options),
         None => Store::open(&dir, options),
     };
-    let store = store.map_err(|error| error.to_string())?;
+    let store = store.map_err(|error| {
+        directory::cannot_open(&error, config.read_only.as_deref().unwrap_or(&dir))
+    })?;
     for note in store.notes() {
-        log.info("data directory", &[("note", note)]);
+        match &config.read_only {
+            Some(path) => {
+                log.warn("what is served is not as it should be", &[("path", path), ("note", note)])
+            }
+            None => log.info("data directory", &[("note", note)]),
+        }
+    }
+    if config.read_only.is_some() && store.auth_status().is_ok_and(|status| status.enabled) {
+        log.warn(
+            "authentication is on in what is served, and is not enforced: whoever reaches the \
+             client URLs can read all of it",
+            &[("listen-client-urls", &texts(&config.listen.client))],
+        );
     }
     // Whoever stops it while it opens what is large does not wait for more than that.
     if signals.came().is_none() {
@@ -214,8 +231,11 @@ fn close(
         let why = store.failure().map(|why| why.to_string()).unwrap_or_default();
         log.fatal("the store cannot write any more", &[("error", &why)]);
     }
-    let closing: [(&str, &dyn Field); 2] =
-        [("name", &config.member.name), ("data-dir", &config.member.data_dir)];
+    let place: (&str, &dyn Field) = match &config.read_only {
+        Some(path) => ("path", path),
+        None => ("data-dir", &config.member.data_dir),
+    };
+    let closing: [(&str, &dyn Field); 2] = [("name", &config.member.name), place];
     log.info("closing etcd server", &closing);
     if let Some(server) = server {
         server.stop(config.request_timeout());
@@ -312,6 +332,10 @@ fn tell_start(config: &Config, is_founded: bool, log: &Log) {
     let (member, storage) = (&config.member, &config.storage);
     let millis = |duration: std::time::Duration| format!("{}ms", duration.as_millis());
     let retention = format!("{:?}", storage.auto_compaction);
+    let place: (&str, &dyn Field) = match &config.read_only {
+        Some(path) => ("read-only", path),
+        None => ("data-dir", &member.data_dir),
+    };
     log.info(
         "starting an etcd server",
         &[
@@ -319,7 +343,7 @@ fn tell_start(config: &Config, is_founded: bool, log: &Log) {
             ("etcdkit-version", &env!("CARGO_PKG_VERSION")),
             ("member-initialized", &is_founded),
             ("name", &member.name),
-            ("data-dir", &member.data_dir),
+            place,
             ("wal-dir", &member.wal_dir),
             ("force-new-cluster", &member.force_new_cluster),
             ("heartbeat-interval", &millis(member.heartbeat)),

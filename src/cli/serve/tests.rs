@@ -584,3 +584,29 @@ fn a_time_of_0_gives_both_times_of_pings_their_defaults() {
     assert_eq!(times("10s", "0s"), (7200, 20));
     assert_eq!(times("-1s", "5s"), (7200, 20));
 }
+
+#[test]
+fn what_is_read_only_needs_no_peers_and_tells_where_it_is_served() {
+    let line = ["--read-only=s.db", "--listen-client-urls=http://127.0.0.1:1,http://0.0.0.0:2"];
+    let mut config = config(&line);
+    assert!(config.listen.peer.is_empty());
+    assert!(config.adopt_host(Some("10.0.0.1")));
+    assert_eq!(texts(&config.advertise_client), ["http://10.0.0.1:2", "http://127.0.0.1:1"]);
+    let shown = config.store_options().unwrap().shown_at.unwrap();
+    assert_eq!(shown, ["http://10.0.0.1:2", "http://127.0.0.1:1"]);
+    assert!(config.notes.is_empty(), "{:?}", config.notes);
+    let line = [
+        "--read-only=s.db",
+        "--listen-peer-urls=http://127.0.0.1:3",
+        "--advertise-client-urls=http://a:4",
+        "--data-dir=d",
+    ];
+    let config = self::config(&line);
+    assert_eq!(texts(&config.listen.peer), ["http://127.0.0.1:3"]);
+    assert_eq!(texts(&config.advertise_client), ["http://a:4"]);
+    assert!(config.notes[0].message.starts_with("--data-dir has no effect"), "{:?}", config.notes);
+    // As many as ever where it is written.
+    let (code, text) = refusal(&["--listen-client-urls=http://127.0.0.1:1"]);
+    assert!(code == 1 && text.contains("--advertise-client-urls is required"), "{text}");
+    assert_eq!(self::config(&["--data-dir=d"]).store_options().unwrap().shown_at, None);
+}

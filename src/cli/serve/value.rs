@@ -93,6 +93,10 @@ impl Kind {
             }
             Self::List => Value::Words(words(text)),
             Self::OneOf(valid) if valid.contains(&text) => Value::Text(text.to_owned()),
+            // A flag of ours alone, where nothing is allowed too.
+            Self::OneOf(["", valid @ ..]) => {
+                return Err(format!("invalid value, it is one of {}", valid.join(", ")));
+            }
             Self::OneOf(_) => return Err("invalid value".into()),
             Self::AnyOf(valid) => match text.split(',').find(|word| !valid.contains(word)) {
                 Some(word) => return Err(format!("invalid value {}", quoted(word))),

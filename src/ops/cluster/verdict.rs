@@ -525,7 +525,7 @@ fn space(view: &View, remarks: &mut Remarks) {
     let is_default =
         |member: &MemberView| member.quota == Some(quota::DEFAULT_BYTES) && !is_assumed(member);
     if let Some(who) = with(&is_default) {
-        remarks.info("quota-default", format!("default quota of 2 GiB: {who}"));
+        remarks.info("quota-default", format!("the default quota of 2 GiB is used by: {who}"));
     }
     let is_large =
         |member: &MemberView| member.quota.is_some_and(|quota| quota > quota::ADVISED_BYTES_MAX);

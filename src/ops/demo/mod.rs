@@ -37,6 +37,8 @@ const NOISE_MAX: usize = 1000;
 const QUOTA_BYTES: i64 = 8 << 20;
 /// Time in which a server of the demo has to stop.
 const STOP: Duration = Duration::from_secs(5);
+/// Changes reach the database within a tenth of that, on a disk that is not slow.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// What is seen of a store at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -108,6 +110,7 @@ pub fn demo(progress: &dyn Progress) -> Result<Proof, Error> {
     for object in &objects {
         served.client.put(&object.key, &object.value)?;
     }
+    served.settled()?;
     let before = served.look("before")?;
     let uid = before.uid.clone().ok_or_else(|| unproved("the namespace is not there"))?;
     sights.push(before);
@@ -278,6 +281,22 @@ impl Served {
                 return Err(unproved("the database does not grow"));
             }
             std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Waits until the database has what was written: until its sizes stand still for longer than
+    /// changes are kept back.
+    fn settled(&self) -> Result<(), Error> {
+        let began = Instant::now();
+        let sizes = || self.client.status().map(|told| (told.db_size, told.db_size_in_use));
+        let (mut last, mut since) = (sizes()?, Instant::now());
+        while since.elapsed() < SETTLED && began.elapsed() < STOP {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = sizes()?;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
         }
         Ok(())
     }

@@ -292,6 +292,12 @@ impl Shared {
                 })
             })?
             .map_err(|error| Error::Storage(error.to_string()))?;
+        if let Some(urls) = self.options.shown_at.as_ref().filter(|_| self.is_read_only) {
+            for member in &mut members {
+                let is_this = member.id == self.member;
+                member.client_urls = if is_this { urls.clone() } else { Vec::new() };
+            }
+        }
         Ok(members)
     }
 

@@ -77,6 +77,9 @@ pub struct Options {
     /// Interval at which remaining times of long leases are logged, of 0: 5 minutes; `None`: they
     /// are not.
     pub lease_checkpoints: Option<Duration>,
+    /// Client URLs that the member list of a store that is only read shows, so that who asks it for
+    /// members stays with it: of this member these, of others none. `None`: those that are written.
+    pub shown_at: Option<Vec<String>>,
     /// WAL directory, where it is not `member/wal`.
     pub wal_dir: Option<PathBuf>,
     /// Bytes at which a log segment is cut.
@@ -121,6 +124,7 @@ setters! { Options:
     watch_progress_interval: Duration,
     watch_limits: Limits,
     lease_checkpoints: Option<Duration>,
+    shown_at: Option<Vec<String>>,
     wal_dir: Option<PathBuf>,
     wal_segment_bytes: u64,
     wals_max: usize,
@@ -158,6 +162,7 @@ impl Default for Options {
             watch_progress_interval: Duration::from_secs(600),
             watch_limits: Limits { response_bytes: 3 << 19, waiting_max: 16_384 },
             lease_checkpoints: None,
+            shown_at: None,
             wal_dir: None,
             wal_segment_bytes: crate::store::log::segment_bytes(),
             wals_max: 5,

@@ -266,3 +266,21 @@ fn killed_etcds_of_every_version_are_shown_as_they_would_be_served() {
         assert_eq!((member, cluster), (store.member_id(), store.cluster_id()), "{version}");
     }
 }
+
+#[test]
+fn members_are_shown_where_they_are_told_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(left(&dir));
+    let data = dir.path().join("data");
+    let urls = |options: Options| {
+        let store = Store::open_read_only(&data, options).unwrap();
+        store.members(&store.caller_named("root")).unwrap().remove(0).client_urls
+    };
+    assert_eq!(urls(Options::default()), ["http://localhost:2379"]);
+    let here = vec!["http://127.0.0.1:1".to_owned()];
+    assert_eq!(urls(Options::default().shown_at(Some(here.clone()))), here);
+    // Who is written says itself where it is.
+    let store = Store::open(&data, Options::default().shown_at(Some(here))).unwrap();
+    let members = store.members(&store.caller_named("root")).unwrap();
+    assert_eq!(members[0].client_urls, ["http://localhost:2379"]);
+}
