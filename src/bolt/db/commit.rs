@@ -55,7 +55,10 @@ impl Handle {
             Ok(Some(made)) => made,
             Ok(None) => {
                 writer.alloc.undo();
-                return Ok((moment.sizes, Spent::default()));
+                // What the transaction before it freed is free now, as after any other.
+                let sizes = Sizes::new(&old, &writer.alloc);
+                moment.note_in_use(sizes);
+                return Ok((sizes, Spent::default()));
             }
             Err(error) => {
                 writer.alloc.undo();

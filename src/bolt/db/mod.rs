@@ -305,7 +305,7 @@ impl Db {
     }
 
     /// Makes the changes of a batch durable; waits for another commit to end. Where nothing
-    /// changes, nothing is written.
+    /// changes, nothing is written, but that what the commit before freed counts as free.
     ///
     /// # Errors
     /// See [`Error`]. Nothing is changed then, but that after a failed write or sync the file holds

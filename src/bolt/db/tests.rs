@@ -227,6 +227,31 @@ fn deleting_gives_pages_back() {
 }
 
 #[test]
+fn a_commit_of_nothing_makes_free_what_the_last_one_freed() {
+    let folder = folder();
+    let path = folder.path().join("db");
+    let db = Db::create(&Disk::default(), &path, &options(4096)).unwrap();
+    let key = |n: u32| Bytes::from(format!("{n:08}"));
+    let mut put = Batch::default();
+    (0..1000).for_each(|n| put.plan(b"key", key(n), Some(Bytes::from(vec![7; 1000]))));
+    db.commit(put).unwrap();
+    let mut drop_rows = Batch::default();
+    (0..1000).for_each(|n| drop_rows.plan(b"key", key(n), None));
+    let seen = db.view();
+    let full = db.commit(drop_rows).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    // A view of what was there keeps it.
+    assert_eq!(db.commit(Batch::default()).unwrap(), full);
+    drop(seen);
+    let left = db.commit(Batch::default()).unwrap();
+    assert!(left.in_use_bytes * 20 < full.in_use_bytes, "{left:?} of {full:?}");
+    assert_eq!(db.sizes(), left);
+    assert!(std::fs::read(&path).unwrap() == before, "something was written");
+    db.commit(batch(b"key", &[("a", Some(b"b"))])).unwrap();
+    check_pages(&db);
+}
+
+#[test]
 fn pages_that_no_view_sees_are_used_again_while_an_older_view_lives() {
     let folder = folder();
     let db = Db::create(&Disk::default(), &folder.path().join("db"), &options(4096)).unwrap();

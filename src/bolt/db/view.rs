@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -51,7 +52,8 @@ pub(super) struct Moment {
     file: File,
     /// Roots of buckets by name, from the first read on; `None` where they are not to be kept.
     roots: OnceLock<Option<BTreeMap<Bytes, Node>>>,
-    pub(super) sizes: Sizes,
+    /// Bytes in use: fewer, once what the transaction freed is free.
+    in_use_bytes: AtomicU64,
 }
 
 impl Moment {
@@ -60,7 +62,18 @@ impl Moment {
         live.insert(meta.txid);
         drop(live);
         let source = Source::shared(shared.file.clone(), meta.size_bytes(), None);
-        Self { file: File::at(source, meta), roots: OnceLock::new(), shared, sizes }
+        let in_use_bytes = AtomicU64::new(sizes.in_use_bytes);
+        Self { file: File::at(source, meta), roots: OnceLock::new(), shared, in_use_bytes }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let in_use_bytes = self.in_use_bytes.load(Ordering::Acquire);
+        Sizes { size_bytes: self.meta().size_bytes(), in_use_bytes }
+    }
+
+    /// Pages became free though no transaction followed.
+    pub(super) fn note_in_use(&self, sizes: Sizes) {
+        self.in_use_bytes.store(sizes.in_use_bytes, Ordering::Release);
     }
 
     pub(super) fn meta(&self) -> &Meta {
@@ -223,7 +236,7 @@ impl View {
     /// Returns how large the database was.
     #[must_use]
     pub fn sizes(&self) -> Sizes {
-        self.moment.sizes
+        self.moment.sizes()
     }
 
     /// Returns the view as a file for the walkers and builders of this layer: it reads the same

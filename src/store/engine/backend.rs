@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-
 use super::Shared;
 use super::options::Options;
 use super::pace::thread_time;
@@ -372,7 +370,7 @@ pub(super) fn commit_locked(shared: &Shared, writing: &mut Writing) -> Result<Vi
     Ok(view)
 }
 
-/// Commits a row as it is: only with it is free what the one before it freed.
+/// Commits nothing: only with it is free what the commit before it freed.
 /// etcd's next one comes by itself; a member at its quota may have none for long.
 pub(super) fn give_back(shared: &Shared) -> Result<(), Error> {
     let writing = shared.backend.writing();
@@ -380,16 +378,11 @@ pub(super) fn give_back(shared: &Shared) -> Result<(), Error> {
         return Err(shared.health.refusal().unwrap_or(Error::Stopped));
     }
     let db = writing.db.clone().ok_or(Error::Stopped)?;
-    let key = schema::META_CONSISTENT_INDEX;
-    let row = db.view().get(schema::META, key).map_err(|error| storage(&error))?;
-    let mut batch = Batch::default();
-    batch.plan(schema::META, Bytes::from_static(key), row);
-    let sizes = db.commit(batch).map_err(|error| {
+    let sizes = db.commit(Batch::default()).map_err(|error| {
         let error = storage(&error);
         shared.fail(&error);
         error
     })?;
-    note_view(shared, db.view())?;
     shared.backend.note_saved(sizes);
     Ok(())
 }
