@@ -364,6 +364,25 @@ impl Db {
         drop(writer);
     }
 
+    /// Ends all writing to a file that has no name any more, and takes its metas away: a program that
+    /// had opened it by its name, and gets its lock now, must not go on with it. Views read on.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn disown(&self) -> Result<(), Error> {
+        let writer = self.handle.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.handle.poison.set("it has no name any more".into());
+        self.handle.shared.file.write_zeros(0, self.metas_bytes())?;
+        drop(writer);
+        Ok(())
+    }
+
+    /// Returns the length of both metas' pages, in bytes.
+    #[must_use]
+    pub fn metas_bytes(&self) -> u64 {
+        u64::from(self.view().moment.meta().page_size).saturating_mul(2)
+    }
+
     /// Takes the file out of a database that nobody else holds, with a view of it: no clone, no
     /// other view. The lock is held as long as the file is open.
     #[must_use]

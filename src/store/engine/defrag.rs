@@ -142,12 +142,20 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
 /// Lets go of a file that has no name any more, with no lock held. All at once that keeps the log
 /// from its disk for long, so that a large one is cut bit by bit; where somebody still reads it,
 /// whoever is the last to let go of it removes it.
+///
+/// An etcd that was started on the directory meanwhile has opened it and waits for its lock. It
+/// must not run on a file without a name: it finds no meta page, and ends. Nor may the file become
+/// empty, which bbolt takes for a new one.
 fn let_go(shared: &Shared, before: Db, last: View) {
+    let metas = before.metas_bytes();
+    if before.disown().is_err() {
+        return;
+    }
     let Some(file) = before.into_file(last) else { return };
     let pace = Pace::new(shared);
     let mut left = file.len().unwrap_or(0);
-    while left > 0 && shared.health.refusal().is_none() {
-        left = left.saturating_sub(u64_of(CUT_BYTES));
+    while left > metas && shared.health.refusal().is_none() {
+        left = left.saturating_sub(u64_of(CUT_BYTES)).max(metas);
         let began = Instant::now();
         if file.set_len(left).is_err() {
             return;
