@@ -73,8 +73,8 @@ mod live {
     use clap::{ArgAction, Args};
     use serde_json::json;
 
-    use crate::cli::cluster::{bare, plain, push_table};
-    use crate::cli::output::{self, WriteOut};
+    use crate::cli::cluster::{bare, push_table};
+    use crate::cli::output::{self, WriteOut, shown};
     use crate::cli::terminal::Terminal;
     use crate::cli::{Failure, Global, Outcome, duration, etcdctl};
     use crate::ops::ExitCode;
@@ -188,7 +188,7 @@ after its office has gone to another one. While one works it answers nothing.
         members
             .map(|member| {
                 let (endpoint, took) = (&member.endpoint, took(member));
-                let why = plain(member.why.as_deref().unwrap_or_default());
+                let why = shown(member.why.as_deref().unwrap_or_default());
                 format!("Failed to defragment etcd member[{endpoint}]. took {took}. ({why})")
             })
             .collect()
@@ -227,8 +227,8 @@ after its office has gone to another one. While one works it answers nothing.
                 false => ms(member.stall_ms),
             };
             table.add_row([
-                plain(&name),
-                plain(&member.endpoint),
+                shown(&name),
+                shown(&member.endpoint),
                 member.role.word().to_owned(),
                 size(member.before),
                 member.after.map_or_else(|| "-".into(), size),
@@ -240,18 +240,18 @@ after its office has gone to another one. While one works it answers nothing.
         }
         let mut lines = Vec::new();
         match is_table {
-            true => lines.extend(table.to_string().lines().map(str::to_owned)),
+            true => lines.extend(output::drawn(&table)),
             false => push_table(&mut lines, &table),
         }
         for member in &report.members {
             let name = member.name.clone().unwrap_or_else(|| format!("{:x}", member.id));
             let why = member.why.as_deref().filter(|why| !why.is_empty());
-            lines.extend(why.map(|why| format!("{}: {}", plain(&name), plain(why))));
+            lines.extend(why.map(|why| format!("{}: {}", shown(&name), shown(why))));
         }
         lines.extend(report.leader_moves.iter().map(|moved| {
             format!("leadership: {:x} -> {:x} in {} ms", moved.from, moved.to, moved.took_ms)
         }));
-        lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", plain(warning))));
+        lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", shown(warning))));
         let (done, all) = (report.count(online::Outcome::Done), report.members.len());
         lines.push(match report.dry_run {
             true => "nothing was changed: a dry run".to_owned(),
