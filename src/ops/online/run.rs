@@ -15,7 +15,7 @@ use super::turn::{self, End};
 use crate::live::{Cluster, Settings};
 use crate::ops::cluster::{Access, MemberView, View, attend};
 use crate::ops::lock::Lock;
-use crate::ops::{Error, ExitCode, Progress, audit};
+use crate::ops::{Error, ExitCode, Progress, admin, audit};
 
 /// Time between two looks at a member that is waited for.
 const TICK: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ pub(super) fn run(
     held: Option<&Lock>,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
-    check_access(&options.settings, progress)?;
+    admin::ask(&options.settings, "defragment members", progress)?;
     // Before the members are looked at: one that another run has at work answers late.
     let own = match held {
         None if !options.dry_run => {
@@ -671,48 +671,10 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes sure that the one who asks may defragment members.
-fn check_access(settings: &Settings, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = settings.clone();
-    let access = match attend(progress, move || Ok(Cluster::open(asked)?.access()?)) {
-        Ok(access) => access,
-        // What else is wrong is told by the look that follows.
-        Err(error)
-            if ![ExitCode::Tls, ExitCode::Interrupted, ExitCode::Usage].contains(&error.code) =>
-        {
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    if access.is_admin() {
-        return Ok(());
-    }
-    let who = match access.user.as_str() {
-        "" => "whoever asks".to_owned(),
-        user => format!("the user {user}"),
-    };
-    let has = match access.roles.as_slice() {
-        [] => String::new(),
-        roles => format!("; it has {}", roles.join(", ")),
-    };
-    let message = format!(
-        "{who} may not defragment members: that needs the role root{has}; nothing was done"
-    );
-    let error = Error::new(ExitCode::Tls, message).because("auth");
-    Err(error.hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
-}
-
 /// Finds the members that are to be done.
 fn targets(options: &Options, view: &View) -> Result<Vec<MemberReport>, Error> {
-    if !view.members.iter().any(MemberView::answered) {
-        let why: Vec<String> = view
-            .members
-            .iter()
-            .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-            .collect();
-        let code = view.status_code();
-        return Err(Error::new(code, format!("no member answers: {}", why.join("; ")))
-            .hint("etcdkit health shows what is wrong with each"));
+    if let Some(error) = view.unanswered() {
+        return Err(error.hint("etcdkit health shows what is wrong with each"));
     }
     if view.cluster_id.is_none() {
         let message = "the endpoints belong to different clusters; nothing was done";

@@ -12,10 +12,10 @@ use super::report::{Compaction, Outcome, Report, Step, StepResult};
 use super::space::{self, Scan};
 use super::{Options, advice};
 use crate::live::{AlarmKind, Cluster};
-use crate::ops::cluster::{Access, MemberView, View, attend, quota};
+use crate::ops::cluster::{Access, MemberView, View, quota};
 use crate::ops::lock::Lock;
 use crate::ops::online::{self, Lookout, MinGain, Rule};
-use crate::ops::{Error, ExitCode, Progress, audit, compaction, disarm};
+use crate::ops::{Error, ExitCode, Progress, admin, audit, compaction, disarm};
 
 /// Bytes in use are looked at so often while rows go ...
 const LOOK: Duration = Duration::from_millis(500);
@@ -42,7 +42,7 @@ struct Run<'a> {
 
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let began = Instant::now();
-    check_access(options, progress)?;
+    admin::ask(&options.settings, "compact, defragment and disarm", progress)?;
     let mut lookout = Lookout::new(options.settings.clone());
     let view = lookout.look(progress)?;
     admit(&view, options)?;
@@ -68,22 +68,6 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
     run.finish(done)
 }
 
-/// Makes sure that the one who asks may do all of it.
-fn check_access(options: &Options, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = options.settings.clone();
-    let access = attend(progress, move || Ok(Cluster::open(asked)?.access()?));
-    match access {
-        Ok(access) => disarm::check_access(&access, "compact, defragment and disarm"),
-        Err(error)
-            if [ExitCode::Tls, ExitCode::Interrupted, ExitCode::Usage].contains(&error.code) =>
-        {
-            Err(error)
-        }
-        // What else is wrong is told by the look that follows.
-        Err(_) => Ok(()),
-    }
-}
-
 /// Stops before anything at what no reclaim may touch.
 fn admit(view: &View, options: &Options) -> Result<(), Error> {
     let how = Access::of(&options.settings);
@@ -102,14 +86,7 @@ fn admit(view: &View, options: &Options) -> Result<(), Error> {
         let error = Error::new(ExitCode::Damage, message);
         return Err(error.hint(kit(&["consistency"])).hint("replace the member that differs"));
     }
-    if !view.members.iter().any(MemberView::answered) {
-        let why: Vec<String> = view
-            .members
-            .iter()
-            .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-            .collect();
-        let error =
-            Error::new(view.status_code(), format!("no member answers: {}", why.join("; ")));
+    if let Some(error) = view.unanswered() {
         return Err(error.hint(kit(&["health"])).hint(
             "one that does not stay up at its quota, and is the only voter: etcdkit reclaim \
              --data-dir DIR on its host, while it is stopped",
