@@ -92,7 +92,8 @@ after its office has gone to another one. While one works it answers nothing.
     #[command(next_help_heading = "Of running members")]
     pub(super) struct Flags {
         /// Skip members for which this does not hold: dbSize, dbSizeInUse, dbSizeFree, dbQuota in
-        /// bytes, dbQuotaUsage from 0 to 1; < <= > >= == != + - * / % && || ! ( ), KiB MiB GiB
+        /// bytes, dbQuotaUsage from 0 to 1; < <= > >= == != + - * / % && || ! ( ), KiB MiB GiB. One
+        /// that would hold afterwards as well takes 1 % of the file to be given back
         #[arg(long, value_name = "RULE", value_parser = Rule::parse, conflicts_with = "data_dir")]
         rule: Option<Rule>,
         /// Skip members that would give back less [default: 1MiB and 10%, where no rule is given]
@@ -110,7 +111,8 @@ after its office has gone to another one. While one works it answers nothing.
         /// the only voter
         #[arg(long, conflicts_with = "data_dir")]
         accept_stall: bool,
-        /// Go on although other members are down or sick; never where CORRUPT is raised
+        /// Go on although members are down or sick, and pass those over; never where CORRUPT is
+        /// raised
         #[arg(long, conflicts_with = "data_dir")]
         accept_unhealthy: bool,
         /// Go on where the disk of a member on this host seems too full
@@ -184,7 +186,8 @@ after its office has gone to another one. While one works it answers nothing.
 
     /// The same on standard error.
     fn failed(report: &Report) -> Vec<String> {
-        let members = report.members.iter().filter(|m| m.result == online::Outcome::Failed);
+        let failed = [online::Outcome::Failed, online::Outcome::Down];
+        let members = report.members.iter().filter(|m| failed.contains(&m.result));
         members
             .map(|member| {
                 let (endpoint, took) = (&member.endpoint, took(member));

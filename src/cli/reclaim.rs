@@ -9,10 +9,10 @@ use super::cluster::{bare, push_table};
 use super::output::{self, WriteOut, shown, size};
 use super::terminal::Terminal;
 use super::{Failure, Global, Outcome, duration};
+use crate::ops::ExitCode;
 use crate::ops::compaction::Keep;
 use crate::ops::online::Size;
 use crate::ops::reclaim::{self, MemberReport, Options, Outcome as Ended, Report, offline};
-use crate::ops::{Error, ExitCode};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -53,7 +53,8 @@ struct Live {
     /// only voter
     #[arg(long, conflicts_with = "data_dir")]
     accept_stall: bool,
-    /// Go on although members are down or sick; never where CORRUPT is raised
+    /// Go on although members are down or sick, and pass those over; never where CORRUPT is
+    /// raised
     #[arg(long, conflicts_with = "data_dir")]
     accept_unhealthy: bool,
     /// Go on where the disk of a member on this host seems too full
@@ -119,9 +120,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
     terminal.clear();
     show(global, &json!(report), &lines(&report, global.write_out))?;
     if let Some(stopped) = &report.stopped {
-        let error = Error::new(stopped.code, stopped.message.clone());
-        let error = stopped.hints.iter().fold(error, |error, hint| error.hint(hint.clone()));
-        return Err(Failure::from(error));
+        return Err(Failure::from(stopped.error()));
     }
     Ok(noop(report.outcome, args.exit_on_noop, report.exit_code()))
 }

@@ -304,9 +304,9 @@ impl Run<'_> {
         let detail = format!("{raised} NOSPACE, where there is room then");
         self.step("disarm", StepResult::Left, detail, now);
         self.step("prove", StepResult::Left, "a write at every member".to_owned(), now);
-        match would.error() {
+        match would.stopped {
             // What would stand in the way is what a dry run is for.
-            Some(error) => Err(error),
+            Some(stopped) => Err(stopped.error()),
             None => Ok(()),
         }
     }
@@ -385,9 +385,9 @@ impl Run<'_> {
     ///
     /// How much is in use, a member says as it was one commit before its last one, and at the
     /// quota there may be none for long: a compaction that took one batch of rows shows only
-    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So where enough
-    /// of a file is not known to be living data, a member that is not roomy is done whatever it
-    /// says.
+    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So after a
+    /// compaction, and at the quota, a member that is not roomy is done whatever it says where
+    /// enough of its file is not known to be living data.
     fn defrag_options(&self, view: &View) -> online::Options {
         let quota = view.members.iter().filter_map(|member| member.quota).min();
         let gain = (quota.unwrap_or(i64::MAX) / 100).clamp(GAIN_MIN, GAIN_MAX);
@@ -398,7 +398,13 @@ impl Run<'_> {
             quota::percent(live, size) >= ALIVE_PERCENT
         });
         let rule = format!("dbQuotaUsage > 0.8 || dbSizeFree >= {gain}");
-        let rule = if is_alive { None } else { Rule::parse(&rule).ok() };
+        // Where writes go and nothing is compacted, what is in use is told as it is.
+        let compacts = self.report.compaction.as_ref().is_some_and(|compaction| {
+            compaction.revision.is_some_and(|at| at > compaction.compact_revision_before)
+        });
+        let is_raised = view.alarms.iter().any(|alarm| alarm.alarm == "NOSPACE");
+        let may_be_stale = !is_alive && (compacts || is_raised);
+        let rule = if may_be_stale { Rule::parse(&rule).ok() } else { None };
         let min_gain = match rule {
             Some(_) => MinGain::Nothing,
             None => MinGain::Bytes(gain),
@@ -438,14 +444,18 @@ impl Run<'_> {
             }
         }
         let count = |result| done.count(result);
+        let down = match count(online::Outcome::Down) {
+            0 => String::new(),
+            down => format!(", {down} down"),
+        };
         let detail = format!(
-            "{} of {} members, {} not worth it; {} bytes given back",
+            "{} of {} members, {} not worth it{down}; {} bytes given back",
             count(online::Outcome::Done),
             done.members.len(),
             count(online::Outcome::Skipped),
             done.gained_bytes
         );
-        match done.error() {
+        match done.stopped.map(|stopped| stopped.error()) {
             Some(error) => {
                 let detail = format!("{detail}; {}", error.message);
                 self.step("defrag", StepResult::Failed, detail, began);
