@@ -163,8 +163,8 @@ fn bars(alarms: &[Alarm], view: &View) -> Vec<Bar> {
 ///
 /// [`ExitCode::Tls`] for who is no administrator; [`ExitCode::Damage`] where CORRUPT is raised and
 /// [`ExitCode::Refused`] where a member is at its quota, unless told; [`ExitCode::Partial`] where
-/// some could not be disarmed, or were raised again; [`ExitCode::Unreachable`] where it could not be
-/// found out which are raised now; and what members answer.
+/// some could not be disarmed, or were raised again; [`ExitCode::Unreachable`] where it is not known
+/// which are raised now; and what members answer.
 pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let asked = options.settings.clone();
     let (cluster, access) = attend(progress, move || {

@@ -39,6 +39,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Limit for one question of the thread that keeps it: the lease ends by itself, and nobody is to
 /// wait for the thread.
 const QUESTION: Duration = Duration::from_secs(3);
+/// Limit for giving it back, unless calls have a shorter one: a busy member takes its time, and who
+/// runs next finds the lock held for the rest of its lease.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// Bytes of a value that are looked at; ours have fewer.
 const VALUE_BYTES_MAX: usize = 1024;
 
@@ -120,7 +123,9 @@ impl Lock {
         let (stop, stopped) = mpsc::channel();
         let mut cluster = cluster;
         cluster.limit_questions(settings.command_timeout.min(QUESTION));
-        let keeper = Keeper { cluster, shared: Arc::clone(&shared), operation: operation.into() };
+        let give_back = settings.command_timeout.min(GIVE_BACK);
+        let (held, operation) = (Arc::clone(&shared), operation.into());
+        let keeper = Keeper { cluster, shared: held, operation, give_back };
         let keeper = std::thread::Builder::new()
             .name("etcdkit-lock".into())
             .spawn(move || keeper.run(&stopped))
@@ -365,6 +370,8 @@ struct Keeper {
     cluster: Cluster,
     shared: Arc<Shared>,
     operation: String,
+    /// Limit for giving it back.
+    give_back: Duration,
 }
 
 impl Keeper {
@@ -378,6 +385,7 @@ impl Keeper {
             }
         }
         if let State::Etcd { lease, .. } = *self.shared.state() {
+            self.cluster.limit_questions(self.give_back);
             // It ends by itself where no member answers.
             let _ = self.cluster.revoke(lease);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fake_etcd::{FakeCluster, Member, NOSPACE, refusals};
+use crate::fake_etcd::{FakeCluster, Fault, Member, NOSPACE, refusals};
 use crate::support::{Ran, Sandbox};
 
 const MIB: i64 = 1 << 20;
@@ -173,6 +173,18 @@ fn a_lock_that_has_just_ended_is_not_to_be_deleted() {
     let ran = ran.expect(8, &["defrag by eve on n1", "is gone", "run it again"]);
     assert!(!ran.stderr.contains("no lease") && !ran.stderr.contains("etcdctl"), "{ran}");
     assert_eq!(done(&cluster), [""; 0]);
+}
+
+#[test]
+fn a_lock_is_given_back_however_slow_the_members_are() {
+    let cluster = three();
+    let sandbox = Sandbox::new();
+    cluster.set(|m| {
+        m.faults.insert("LeaseRevoke".into(), Fault::Delay(Duration::from_secs(4)));
+    });
+    ask(&sandbox, &cluster, "defrag").expect(0, &["3 of 3 members"]);
+    assert!(cluster.upkeep().records.is_empty() && cluster.upkeep().leases.is_empty());
+    ask(&sandbox, &cluster, "defrag --exit-on-noop").expect(10, &["0 of 3 members"]);
 }
 
 #[test]
