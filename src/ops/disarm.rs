@@ -351,8 +351,8 @@ mod tests {
     const NOSPACE: AlarmKind = AlarmKind::NoSpace;
 
     fn member(id: u64, size: Option<i64>) -> MemberView {
-        let mut member = MemberView::default();
-        member.version = size.map(|_| "3.6.16".to_owned());
+        let version = size.map(|_| "3.6.16".to_owned());
+        let mut member = MemberView { version, ..MemberView::default() };
         (member.id, member.name) = (Some(id), Some(format!("m{id}")));
         (member.db_size, member.quota) = (size, Some(1000));
         member

@@ -193,7 +193,8 @@ pub fn gate(view: &View, id: u64) -> Vec<Bar> {
 
 /// Tells whether a member neither serves nor is on its way to.
 fn is_sick(member: &MemberView) -> bool {
-    !member.serves() && !(member.leader.is_some() && is_behind(member))
+    let catches_up = member.leader.is_some() && is_behind(member);
+    !member.serves() && !catches_up
 }
 
 fn sickness(member: &MemberView) -> String {
