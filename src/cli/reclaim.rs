@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster::{bare, plain, push_table};
-use super::output::{self, WriteOut, size};
+use super::cluster::{bare, push_table};
+use super::output::{self, WriteOut, shown, size};
 use super::terminal::Terminal;
 use super::{Failure, Global, Outcome, duration};
+use crate::ops::ExitCode;
 use crate::ops::compaction::Keep;
 use crate::ops::online::Size;
 use crate::ops::reclaim::{self, MemberReport, Options, Outcome as Ended, Report, offline};
-use crate::ops::{Error, ExitCode};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -53,7 +53,8 @@ struct Live {
     /// only voter
     #[arg(long, conflicts_with = "data_dir")]
     accept_stall: bool,
-    /// Go on although members are down or sick; never where CORRUPT is raised
+    /// Go on although members are down or sick, and pass those over; never where CORRUPT is
+    /// raised
     #[arg(long, conflicts_with = "data_dir")]
     accept_unhealthy: bool,
     /// Go on where the disk of a member on this host seems too full
@@ -119,9 +120,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
     terminal.clear();
     show(global, &json!(report), &lines(&report, global.write_out))?;
     if let Some(stopped) = &report.stopped {
-        let error = Error::new(stopped.code, stopped.message.clone());
-        let error = stopped.hints.iter().fold(error, |error, hint| error.hint(hint.clone()));
-        return Err(Failure::from(error));
+        return Err(Failure::from(stopped.error()));
     }
     Ok(noop(report.outcome, args.exit_on_noop, report.exit_code()))
 }
@@ -184,17 +183,17 @@ fn lines(report: &Report, format: WriteOut) -> Vec<String> {
         table.add_row(row(member));
     }
     match format {
-        WriteOut::Table => lines.extend(table.to_string().lines().map(str::to_owned)),
+        WriteOut::Table => lines.extend(output::drawn(&table)),
         _ => push_table(&mut lines, &table),
     }
     for member in &report.members {
         if let Some(why) = &member.why {
-            lines.push(format!("  {}: {}", plain(&member.label()), plain(why)));
+            lines.push(format!("  {}: {}", shown(&member.label()), shown(why)));
         }
     }
     for alarm in &report.alarms {
         let whose = alarm.name.clone().unwrap_or_else(|| format!("{:x}", alarm.id));
-        lines.push(format!("  raised     {} of {}", alarm.alarm, plain(&whose)));
+        lines.push(format!("  raised     {} of {}", alarm.alarm, shown(&whose)));
     }
     if let Some(space) = &report.space {
         let part = if space.partial { ", a part of them" } else { "" };
@@ -206,7 +205,7 @@ fn lines(report: &Report, format: WriteOut) -> Vec<String> {
         ));
         lines.extend(space.groups.iter().map(|group| {
             let about = if group.exact { "" } else { "about " };
-            let (name, bytes) = (plain(&group.name), size(group.bytes));
+            let (name, bytes) = (shown(&group.name), size(group.bytes));
             format!("  {:<10} {name}: {} keys, {about}{bytes}", "", group.keys)
         }));
     }
@@ -230,7 +229,7 @@ fn row(member: &MemberReport) -> Vec<String> {
         Some(false) => "NO",
         None => "-",
     };
-    let mut row = vec![plain(&member.label()), member.quota_bytes.map_or("-".into(), bytes)];
+    let mut row = vec![shown(&member.label()), member.quota_bytes.map_or("-".into(), bytes)];
     row.extend(sizes(member.before));
     row.push(percent(member.free_percent_before));
     row.extend(sizes(member.after));
@@ -251,7 +250,7 @@ fn stopped_lines(report: &offline::Report) -> Vec<String> {
         outcome => format!("{}: {}", report.data_dir, verdict(outcome, free)),
     }];
     let name = if report.member_name.is_empty() { "-" } else { report.member_name.as_str() };
-    lines.push(format!("  member     {} = {}, the only voter", plain(name), report.member_id));
+    lines.push(format!("  member     {} = {}, the only voter", shown(name), report.member_id));
     let assumed = if report.quota_assumed { ", etcd's default" } else { "" };
     lines.push(format!("  quota      {}{assumed}", bytes(report.quota_bytes)));
     let after = report.after.unwrap_or(report.before);

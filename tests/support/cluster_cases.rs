@@ -502,7 +502,7 @@ fn a_servers_words_do_not_reach_the_terminal() {
         member.members[1].name = "m\x1b[31m2".into();
     });
     for line in ["status", "status -w table", "health", "health -w table", "consistency"] {
-        let ran = ask(&cluster, line).expect(0, &["m?[31m2"]);
+        let ran = ask(&cluster, line).expect(0, &["m\\x1b[31m2"]);
         assert!(!ran.stdout.contains('\x1b'), "{ran}");
     }
 }

@@ -33,7 +33,9 @@ use crate::etcd::log::Counted;
 use crate::ops::cluster::attend;
 use crate::ops::cluster::quota::DEFAULT_BYTES;
 use crate::ops::compaction::Keep;
-use crate::ops::compaction::window::{Decision, Evidence, Kubernetes, decide, warning};
+use crate::ops::compaction::window::{
+    Decision, Evidence, KUBERNETES_KEY, Kubernetes, decide, warning,
+};
 use crate::ops::examine::Level;
 use crate::ops::inspect::{self, Report as Inspected};
 use crate::ops::online::Size;
@@ -44,8 +46,6 @@ use crate::store::{
     Options as StoreOptions, Quota, Range, Retention, Store, SystemClock,
 };
 
-/// The key in which Kubernetes' API servers agree on compactions.
-const KUBERNETES_KEY: &[u8] = b"compact_rev_key";
 /// Keys that are read at once, without their values.
 const PAGE_KEYS: i64 = 1000;
 /// Bytes on the disk besides a copy of what is in use: growth of the database and two segments of
@@ -356,7 +356,7 @@ fn look(store: &Store) -> Result<Seen, StoreError> {
     let status = store.status(&me)?;
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let alarms = store.alarm(&me, Alarm { action: 0, member_id: 0, alarm: 0 })?.body;
-    let key = Range { key: KUBERNETES_KEY, ..Range::default() };
+    let key = Range { key: KUBERNETES_KEY.as_bytes(), ..Range::default() };
     let kubernetes = store.range(&me, &key)?.body.kvs.first().and_then(|kv| {
         let record = kv.record();
         Kubernetes::read(record.value, record.mod_revision)

@@ -44,8 +44,7 @@ pub struct Report {
     pub equivalent: Vec<String>,
     /// What to do next.
     pub next: Vec<String>,
-    /// Why it stopped early; `None` where it came to the end. The error says more.
-    #[serde(serialize_with = "message")]
+    /// Why it stopped early; `None` where it came to the end.
     pub stopped: Option<Stopped>,
 }
 
@@ -232,13 +231,6 @@ impl Report {
             Outcome::Tight | Outcome::Full => ExitCode::Partial,
             Outcome::Stopped => self.stopped.as_ref().map_or(ExitCode::Failed, |why| why.code),
         }
-    }
-}
-
-fn message<S: Serializer>(stopped: &Option<Stopped>, to: S) -> Result<S::Ok, S::Error> {
-    match stopped {
-        Some(stopped) => to.serialize_str(&stopped.message),
-        None => to.serialize_none(),
     }
 }
 

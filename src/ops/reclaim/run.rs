@@ -12,10 +12,10 @@ use super::report::{Compaction, Outcome, Report, Step, StepResult};
 use super::space::{self, Scan};
 use super::{Options, advice};
 use crate::live::{AlarmKind, Cluster};
-use crate::ops::cluster::{Access, MemberView, View, attend, quota};
+use crate::ops::cluster::{Access, MemberView, View, quota};
 use crate::ops::lock::Lock;
 use crate::ops::online::{self, Lookout, MinGain, Rule};
-use crate::ops::{Error, ExitCode, Progress, audit, compaction, disarm};
+use crate::ops::{Error, ExitCode, Progress, admin, audit, compaction, disarm};
 
 /// Bytes in use are looked at so often while rows go ...
 const LOOK: Duration = Duration::from_millis(500);
@@ -42,7 +42,7 @@ struct Run<'a> {
 
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let began = Instant::now();
-    check_access(options, progress)?;
+    admin::ask(&options.settings, "compact, defragment and disarm", progress)?;
     let mut lookout = Lookout::new(options.settings.clone());
     let view = lookout.look(progress)?;
     admit(&view, options)?;
@@ -68,22 +68,6 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
     run.finish(done)
 }
 
-/// Makes sure that the one who asks may do all of it.
-fn check_access(options: &Options, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = options.settings.clone();
-    let access = attend(progress, move || Ok(Cluster::open(asked)?.access()?));
-    match access {
-        Ok(access) => disarm::check_access(&access, "compact, defragment and disarm"),
-        Err(error)
-            if [ExitCode::Tls, ExitCode::Interrupted, ExitCode::Usage].contains(&error.code) =>
-        {
-            Err(error)
-        }
-        // What else is wrong is told by the look that follows.
-        Err(_) => Ok(()),
-    }
-}
-
 /// Stops before anything at what no reclaim may touch.
 fn admit(view: &View, options: &Options) -> Result<(), Error> {
     let how = Access::of(&options.settings);
@@ -102,14 +86,7 @@ fn admit(view: &View, options: &Options) -> Result<(), Error> {
         let error = Error::new(ExitCode::Damage, message);
         return Err(error.hint(kit(&["consistency"])).hint("replace the member that differs"));
     }
-    if !view.members.iter().any(MemberView::answered) {
-        let why: Vec<String> = view
-            .members
-            .iter()
-            .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-            .collect();
-        let error =
-            Error::new(view.status_code(), format!("no member answers: {}", why.join("; ")));
+    if let Some(error) = view.unanswered() {
         return Err(error.hint(kit(&["health"])).hint(
             "one that does not stay up at its quota, and is the only voter: etcdkit reclaim \
              --data-dir DIR on its host, while it is stopped",
@@ -327,9 +304,9 @@ impl Run<'_> {
         let detail = format!("{raised} NOSPACE, where there is room then");
         self.step("disarm", StepResult::Left, detail, now);
         self.step("prove", StepResult::Left, "a write at every member".to_owned(), now);
-        match would.error() {
+        match would.stopped {
             // What would stand in the way is what a dry run is for.
-            Some(error) => Err(error),
+            Some(stopped) => Err(stopped.error()),
             None => Ok(()),
         }
     }
@@ -408,9 +385,9 @@ impl Run<'_> {
     ///
     /// How much is in use, a member says as it was one commit before its last one, and at the
     /// quota there may be none for long: a compaction that took one batch of rows shows only
-    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So where enough
-    /// of a file is not known to be living data, a member that is not roomy is done whatever it
-    /// says.
+    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So after a
+    /// compaction, and at the quota, a member that is not roomy is done whatever it says where
+    /// enough of its file is not known to be living data.
     fn defrag_options(&self, view: &View) -> online::Options {
         let quota = view.members.iter().filter_map(|member| member.quota).min();
         let gain = (quota.unwrap_or(i64::MAX) / 100).clamp(GAIN_MIN, GAIN_MAX);
@@ -421,7 +398,13 @@ impl Run<'_> {
             quota::percent(live, size) >= ALIVE_PERCENT
         });
         let rule = format!("dbQuotaUsage > 0.8 || dbSizeFree >= {gain}");
-        let rule = if is_alive { None } else { Rule::parse(&rule).ok() };
+        // Where writes go and nothing is compacted, what is in use is told as it is.
+        let compacts = self.report.compaction.as_ref().is_some_and(|compaction| {
+            compaction.revision.is_some_and(|at| at > compaction.compact_revision_before)
+        });
+        let is_raised = view.alarms.iter().any(|alarm| alarm.alarm == "NOSPACE");
+        let may_be_stale = !is_alive && (compacts || is_raised);
+        let rule = if may_be_stale { Rule::parse(&rule).ok() } else { None };
         let min_gain = match rule {
             Some(_) => MinGain::Nothing,
             None => MinGain::Bytes(gain),
@@ -461,14 +444,18 @@ impl Run<'_> {
             }
         }
         let count = |result| done.count(result);
+        let down = match count(online::Outcome::Down) {
+            0 => String::new(),
+            down => format!(", {down} down"),
+        };
         let detail = format!(
-            "{} of {} members, {} not worth it; {} bytes given back",
+            "{} of {} members, {} not worth it{down}; {} bytes given back",
             count(online::Outcome::Done),
             done.members.len(),
             count(online::Outcome::Skipped),
             done.gained_bytes
         );
-        match done.error() {
+        match done.stopped.map(|stopped| stopped.error()) {
             Some(error) => {
                 let detail = format!("{detail}; {}", error.message);
                 self.step("defrag", StepResult::Failed, detail, began);
