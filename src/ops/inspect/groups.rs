@@ -123,6 +123,11 @@ impl Groups {
         self.groups.last_mut().unwrap_or(&mut self.other)
     }
 
+    /// Tells whether a key's group is one of its own, not that of all other keys.
+    pub(in crate::ops) fn has_own(&self, key: &[u8]) -> bool {
+        self.places.contains_key(self.prefix_of(key))
+    }
+
     /// Returns all groups, largest first; the one of all other keys last, where there are any.
     pub(in crate::ops) fn into_sorted(mut self) -> Vec<Group> {
         self.groups.sort_by(|a, b| b.bytes().cmp(&a.bytes()).then_with(|| a.prefix.cmp(&b.prefix)));
