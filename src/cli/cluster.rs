@@ -333,6 +333,7 @@ fn status_table(view: &View) -> Table {
             let word = m.quota_source.map(|source| match source {
                 Source::Status => "status",
                 Source::Metrics => "metrics",
+                Source::Given => "the command line",
                 Source::Assumed => "nobody, assumed",
             });
             text(word)

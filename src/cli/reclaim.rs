@@ -25,6 +25,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse,
         conflicts_with_all = ["keep_revisions", "data_dir"])]
     keep_duration: Option<Duration>,
+    /// The quota where it is not told: of a stopped member, and of etcd 3.5 without /metrics
+    /// [default: etcd's, 2147483648]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    quota_backend_bytes: Option<i64>,
     /// Show what would be done and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -73,9 +77,6 @@ struct Stopped {
     /// Its WAL directory, where that is another place
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     wal_dir: Option<PathBuf>,
-    /// The quota that its server has [default: etcd's, 2147483648]
-    #[arg(long, value_name = "BYTES", requires = "data_dir", allow_hyphen_values = true)]
-    quota_backend_bytes: Option<i64>,
 }
 
 const HELP: &str = "\
@@ -96,7 +97,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
             data_dir,
             wal_dir: args.stopped.wal_dir,
             keep,
-            quota_bytes: args.stopped.quota_backend_bytes,
+            quota_bytes: args.quota_backend_bytes,
             dry_run: args.dry_run,
             audit_log: global.audit_log.clone(),
         };
@@ -110,6 +111,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
         settings: global.connection.settings()?,
         keep,
         scan: (!args.live.no_scan).then_some(budget),
+        quota_bytes: args.quota_backend_bytes,
         accept_stall: args.live.accept_stall,
         accept_unhealthy: args.live.accept_unhealthy,
         accept_full_disk: args.live.accept_full_disk,
@@ -152,6 +154,7 @@ fn verdict(outcome: Ended, free: Option<i64>) -> String {
         Ended::Reclaimed => format!("reclaimed: writes are accepted{free}"),
         Ended::Tight => format!("writes are accepted, and soon will not be{free}, 20 % should be"),
         Ended::Full => format!("NO WRITES ARE ACCEPTED{free}"),
+        Ended::Unproved => format!("it is not known whether writes are accepted{free}"),
         Ended::NothingToDo => format!("nothing to do: NOSPACE is not raised{free}"),
         Ended::DryRun => "dry run: nothing was changed".to_owned(),
         Ended::Stopped => "stopped early".to_owned(),
@@ -227,6 +230,7 @@ fn row(member: &MemberReport) -> Vec<String> {
     let writes = match member.accepts_writes {
         Some(true) => "yes",
         Some(false) => "NO",
+        None if member.why.is_some() => "?",
         None => "-",
     };
     let mut row = vec![shown(&member.label()), member.quota_bytes.map_or("-".into(), bytes)];

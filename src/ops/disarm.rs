@@ -143,10 +143,7 @@ fn bars(alarms: &[Alarm], view: &View) -> Vec<Bar> {
                 "the database of {} has {size} bytes, its quota is {quota}",
                 member.label()
             )),
-            Line::Unknown if is_raised(member) => {
-                let why = member.reason.as_deref().unwrap_or("it was not asked");
-                Some(format!("how large the database of {} is was not told: {why}", member.label()))
-            }
+            Line::Unknown if is_raised(member) => Some(Line::unknown_text(member)),
             _ => None,
         }
     });

@@ -161,8 +161,8 @@ fn living_data_that_fills_a_quota_is_named_and_nothing_is_lost() {
         "--quota-backend-bytes=33554432",
         "--quota-backend-bytes=16777216",
         "etcd.yaml",
-        "del --prefix /app/cache/",
-        "--keep-revisions 0",
+        "del --prefix PREFIX",
+        "--keep-revisions=0",
         "raised     NOSPACE",
     ];
     ask(&sandbox, &served, "reclaim").expect(3, &words);
@@ -266,6 +266,137 @@ fn odd_alarms_are_shown_and_go_and_corrupt_stops_all() {
         member.faults.insert("Status".into(), crate::fake_etcd::refusals::TOO_MANY.into());
     });
     sandbox.run(&on("alarm disarm")).expect(7, &["of m3 is was not told", "nothing was disarmed"]);
+}
+
+/// A member of etcd 3.5, which says its quota on /metrics alone, where a fake does not answer.
+fn without_a_quota(name: &str) -> Member {
+    let mut member = Member::new(name);
+    member.version = "3.5.35".into();
+    member.alarms = vec![(member.id, NOSPACE)];
+    member
+}
+
+#[test]
+fn a_quota_that_is_assumed_makes_nothing_well() {
+    let cluster = FakeCluster::start([without_a_quota("m1")]);
+    let sandbox = Sandbox::new();
+    let on = |words: &str| format!("{words} --endpoints {}", cluster.endpoints());
+    let ran =
+        sandbox.run(&on("reclaim -w json --no-scan")).expect(3, &["2147483648 bytes, is assumed"]);
+    let report = ran.json();
+    assert_eq!((&report["outcome"], &report["writes_accepted"]), (&"full".into(), &false.into()));
+    let member = &report["members"][0];
+    assert_eq!(
+        (&member["quota_source"], &member["free_percent"]),
+        (&"assumed".into(), &Value::Null)
+    );
+    assert_eq!(step(&report, "disarm")["result"], "skipped", "{report}");
+    assert!(report["warnings"].to_string().contains("--quota-backend-bytes"), "{report}");
+    let next = report["next"].to_string();
+    assert!(next.contains("quota of m1 was not told: etcdkit") && next.contains("BYTES"), "{next}");
+    assert_eq!(cluster.members[0].member().alarms.len(), 1);
+    sandbox.run(&on("alarm disarm")).expect(7, &["the quota of m1 was not told"]);
+
+    let words = "reclaim -w json --no-scan --quota-backend-bytes 8388608";
+    let report = sandbox.run(&on(words)).expect(0, &[]).json();
+    assert_eq!(
+        (&report["outcome"], &report["writes_accepted"]),
+        (&"reclaimed".into(), &true.into())
+    );
+    let member = &report["members"][0];
+    assert_eq!(
+        (&member["quota_source"], &member["quota_bytes"]),
+        (&"given".into(), &8_388_608.into())
+    );
+    assert_eq!(cluster.members[0].member().alarms.len(), 0);
+}
+
+#[test]
+fn no_history_is_read_to_learn_that_none_was_compacted() {
+    let cluster = FakeCluster::start([Member::new("m1")]);
+    cluster.set(|member| {
+        member.revision = 5000;
+        member.alarms = vec![(member.id, NOSPACE)];
+    });
+    let line = format!("reclaim -w json --dry-run --endpoints {}", cluster.endpoints());
+    let report = Sandbox::new().run(&line).expect(0, &[]).json();
+    assert_eq!(report["compaction"]["compact_revision_before"], 0);
+    assert_eq!(cluster.members[0].calls("Watch"), 0);
+    // Where something was, only a watch tells up to where.
+    cluster.set(|member| member.compact_revision = 77);
+    Sandbox::new().run(&line);
+    assert!(cluster.members[0].calls("Watch") > 0, "{:?}", cluster.members[0].log());
+}
+
+#[test]
+fn what_a_dry_run_saw_is_told_though_something_stands_in_the_way() {
+    let mut cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    cluster.set(|member| member.alarms = vec![(member.id, NOSPACE)]);
+    cluster.members[2].stop();
+    let sandbox = Sandbox::new();
+    let line = format!("reclaim -w json --dry-run --endpoints {}", cluster.endpoints());
+    let ran = sandbox.run(&line);
+    let report = ran.json();
+    assert!(ran.code != 0 && ran.stderr.contains("m3"), "{ran}");
+    assert_eq!((&report["outcome"], &report["dry_run"]), (&"stopped".into(), &true.into()));
+    assert!(report["stopped"].as_str().is_some_and(|why| !why.is_empty()), "{report}");
+    assert_eq!(step(&report, "defrag")["result"], "left", "{report}");
+    assert_eq!(report["members"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn the_command_that_goes_on_has_all_flags_that_were_given() {
+    let mut cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    cluster.set(|member| member.alarms = vec![(member.id, NOSPACE)]);
+    cluster.members[2].stop();
+    let sandbox = Sandbox::new();
+    let given = "--command-timeout 3s --keep-revisions 7 --no-scan --accept-stall";
+    let ran = sandbox.run(&format!("reclaim {given} --endpoints {}", cluster.endpoints()));
+    let again = "reclaim --command-timeout=3s --keep-revisions=7 --no-scan --accept-stall";
+    assert!(ran.code != 0 && ran.stderr.contains(again), "{ran}");
+    // It is one as it stands there, and comes to the same.
+    let line = ran.stderr.lines().find(|line| line.contains(again)).unwrap();
+    let line = line.split_once("etcdkit ").unwrap().1;
+    let line = line.split('#').next().unwrap().replace('\'', "");
+    assert_eq!(sandbox.run(&line).code, ran.code, "{line}");
+}
+
+#[test]
+fn one_that_cannot_be_asked_for_a_write_has_not_refused_it() {
+    let cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    let sandbox = Sandbox::new();
+    let line = format!("reclaim -w json --endpoints {}", cluster.endpoints());
+    let silence = |is_there: bool| {
+        cluster.members[1].set(|member| {
+            member.faults.clear();
+            if is_there {
+                member.faults.insert("Txn".into(), crate::fake_etcd::refusals::NO_LEADER.into());
+            }
+        });
+    };
+    silence(true);
+    let report = sandbox.run(&line).expect(3, &[]).json();
+    assert_eq!(
+        (&report["outcome"], &report["writes_accepted"]),
+        (&"unproved".into(), &Value::Null)
+    );
+    assert_eq!(report["members"][0]["accepts_writes"], true);
+    assert_eq!(report["members"][1]["accepts_writes"], Value::Null);
+    let detail = step(&report, "prove")["detail"].to_string();
+    assert!(detail.contains("m2 could not be asked"), "{detail}");
+    let words = ["it is not known whether writes are accepted"];
+    let ran = sandbox.run(&line.replace("-w json", "")).expect(3, &words);
+    assert!(!ran.stdout.contains("NO WRITES"), "{ran}");
+
+    // An election passes.
+    let asked = cluster.members[1].calls("Txn");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("a question", || cluster.members[1].calls("Txn") > asked);
+            silence(false);
+        });
+        sandbox.run(&line).expect(0, &[]);
+    });
 }
 
 /// Fills a directory as a server with a quota would; returns its living keys.

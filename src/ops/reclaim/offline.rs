@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use super::line::Line;
 use super::report::Compaction;
 use super::space::{GROUPS_SHOWN, Taker};
-use super::{Outcome, advice};
+use super::{Outcome, advice, again};
 use crate::etcd::data_dir::Starts;
 use crate::etcd::log::Counted;
 use crate::ops::cluster::attend;
@@ -222,7 +222,7 @@ pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     }
     check_room(&data_dir, before.size)?;
     if options.dry_run {
-        report.next = vec![format!("etcdkit reclaim --data-dir {}", word(&data_dir))];
+        report.next = vec![again::of_directory(options, &data_dir)];
         return Ok(report);
     }
     for command in &report.equivalent {
@@ -246,7 +246,7 @@ pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Err
     };
     record(options, &mut report, result, progress);
     ended.map_err(|error| {
-        let again = format!("etcdkit reclaim --data-dir {}", word(&data_dir));
+        let again = again::of_directory(options, &data_dir);
         error.hint(format!("{again}    # goes on where this one has stopped; nothing was lost"))
     })?;
     Ok(report)
