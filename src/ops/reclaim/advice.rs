@@ -81,8 +81,8 @@ fn delete(groups: &[Taker], command: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(first) = groups.iter().find(is_kubernetes) {
         lines.push(format!(
-            "then delete what is not needed with kubectl, or the tool of whoever made it, and never \
-             in etcd: {} most of all",
+            "then delete what is not needed with kubectl, or the tool of whoever made it, and \
+             never in etcd: {} most of all",
             first.name
         ));
     }
