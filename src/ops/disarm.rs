@@ -160,7 +160,7 @@ fn bars(alarms: &[Alarm], view: &View) -> Vec<Bar> {
 ///
 /// [`ExitCode::Tls`] for who is no administrator; [`ExitCode::Damage`] where CORRUPT is raised and
 /// [`ExitCode::Refused`] where a member is at its quota, unless told; [`ExitCode::Partial`] where
-/// some could not be disarmed, or were raised again; [`ExitCode::Unreachable`] where it is not known
+/// some could not be disarmed, or were raised again; [`ExitCode::Unreachable`] where nobody tells
 /// which are raised now; and what members answer.
 pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let asked = options.settings.clone();
