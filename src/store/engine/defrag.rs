@@ -22,6 +22,7 @@ use super::{Shared, Store};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::db::{Db, View};
 use crate::bolt::disk::DiskFile;
+use crate::bolt::orphan;
 use crate::bolt::rebuild::Rebuild;
 use crate::bolt::walk::walk;
 use crate::bolt::{At, Visit};
@@ -142,12 +143,26 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
 /// Lets go of a file that has no name any more, with no lock held. All at once that keeps the log
 /// from its disk for long, so that a large one is cut bit by bit; where somebody still reads it,
 /// whoever is the last to let go of it removes it.
+///
+/// Nobody opens it from here on, but who did before may wait for its lock, such as a second server
+/// that was started on the directory, or copy it: where one is seen, it stays whole, as etcd leaves
+/// it. Who cannot be seen finds no database, and no empty file of which bbolt makes one.
 fn let_go(shared: &Shared, before: Db, last: View) {
+    let page_bytes = last.file().map(|file| file.page_size());
     let Some(file) = before.into_file(last) else { return };
+    let Ok(page_bytes) = page_bytes else { return };
+    if orphan::with_open(file.file()).is_some() {
+        return;
+    }
+    let mut write = |bytes: &[u8], offset: u64| file.write_all_at(bytes, offset);
+    if orphan::invalidate(page_bytes, &mut write).is_err() {
+        return;
+    }
     let pace = Pace::new(shared);
+    let least = u64::from(page_bytes).saturating_mul(2);
     let mut left = file.len().unwrap_or(0);
-    while left > 0 && shared.health.refusal().is_none() {
-        left = left.saturating_sub(u64_of(CUT_BYTES));
+    while left > least && shared.health.refusal().is_none() {
+        left = left.saturating_sub(u64_of(CUT_BYTES)).max(least);
         let began = Instant::now();
         if file.set_len(left).is_err() {
             return;

@@ -420,3 +420,23 @@ fn a_copy_that_panics_leaves_nothing_behind() {
     store.close().unwrap();
     assert_eq!(records(&open(&dir, Options::default())).len(), 2);
 }
+
+/// Others may wait for the lock of the file that lost its name.
+#[test]
+fn the_file_before_a_defragmentation_is_no_database_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir, Options::default());
+    for number in 0..200_u32 {
+        put(&store, &number.to_be_bytes(), b"v").unwrap();
+    }
+    let path = dir.path().join("member/snap/db");
+    let before = std::fs::File::open(&path).unwrap();
+    let page_bytes = crate::bolt::File::open(&path).unwrap().page_size();
+    store.defragment(&me()).unwrap();
+    // bbolt makes a new database of an empty file.
+    assert_eq!(before.metadata().unwrap().len(), 2 * u64::from(page_bytes));
+    let source = crate::bolt::Source::from_file(before).unwrap();
+    assert!(crate::bolt::File::from_source(source).is_err());
+    assert!(crate::bolt::File::open(&path).is_ok());
+    store.close().unwrap();
+}
