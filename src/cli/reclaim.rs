@@ -28,6 +28,9 @@ pub(super) struct Args {
     /// Show what would be done and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Go on where the disk of a member on this host seems too full
+    #[arg(long)]
+    accept_full_disk: bool,
     /// Exit with 10 where there is nothing to do
     #[arg(long)]
     exit_on_noop: bool,
@@ -56,9 +59,6 @@ struct Live {
     /// Go on although members are down or sick; never where CORRUPT is raised
     #[arg(long, conflicts_with = "data_dir")]
     accept_unhealthy: bool,
-    /// Go on where the disk of a member on this host seems too full
-    #[arg(long, conflicts_with = "data_dir")]
-    accept_full_disk: bool,
 }
 
 /// Flags that are for a stopped member only.
@@ -72,7 +72,8 @@ struct Stopped {
     /// Its WAL directory, where that is another place
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     wal_dir: Option<PathBuf>,
-    /// The quota that its server has [default: etcd's, 2147483648]
+    /// The quota that its server has [default: etcd's, 2147483648; to be given while NOSPACE is
+    /// raised]
     #[arg(long, value_name = "BYTES", requires = "data_dir", allow_hyphen_values = true)]
     quota_backend_bytes: Option<i64>,
 }
@@ -96,6 +97,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
             wal_dir: args.stopped.wal_dir,
             keep,
             quota_bytes: args.stopped.quota_backend_bytes,
+            accept_full_disk: args.accept_full_disk,
             dry_run: args.dry_run,
             audit_log: global.audit_log.clone(),
         };
@@ -111,7 +113,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
         scan: (!args.live.no_scan).then_some(budget),
         accept_stall: args.live.accept_stall,
         accept_unhealthy: args.live.accept_unhealthy,
-        accept_full_disk: args.live.accept_full_disk,
+        accept_full_disk: args.accept_full_disk,
         dry_run: args.dry_run,
         audit_log: global.audit_log.clone(),
     };
@@ -278,7 +280,11 @@ fn stopped_lines(report: &offline::Report) -> Vec<String> {
     };
     let (before, now) = (alarms(&report.alarms_before), alarms(&report.alarms));
     lines.push(format!("  alarms     {before} -> {now}"));
-    lines.push(format!("  starts     etcd {}", report.starts_on.join(", ")));
+    let starts = match report.starts_on.as_slice() {
+        [] => "not known".to_owned(),
+        versions => format!("etcd {}", versions.join(", ")),
+    };
+    lines.push(format!("  starts     {starts}"));
     lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
     lines
 }
