@@ -6,8 +6,8 @@
 //!
 //! 1. A file remembers that the disk lost what was written: Linux tells it once, to whoever syncs
 //!    first, so no later sync may say that all is well.
-//! 2. Files are made with mode 0600 and directories with 0700, unless they are to be somebody else's
-//!    ([`Disk::giving`]): then they are that from the moment they are made.
+//! 2. Files are made with mode 0600 and directories with 0700, unless they are to be somebody's
+//!    ([`Disk::giving`]): then they are from the moment they are made.
 //! 3. A disk can be one that nothing changes ([`Disk::kept_in_memory`]): what is written to its
 //!    files stays in memory, above what they hold.
 //!

@@ -539,17 +539,6 @@ fn segments_and_snapshots_of_the_member_stay() {
     assert!(now.starts_with(&segments), "{now:?} {segments:?}");
 }
 
-#[test]
-fn a_member_that_never_served_is_refused() {
-    let bytes = crate::support::snapshot("3.5");
-    let sandbox = Sandbox::with(&bytes);
-    sandbox.run("snapshot restore s.db --data-dir d").expect(0, &[]);
-    let before = sandbox.picture();
-    let words = ["never served", "nothing was changed"];
-    sandbox.run("reclaim --data-dir d --quota-backend-bytes 1").expect(7, &words);
-    assert_eq!(sandbox.picture(), before);
-}
-
 /// Time that a test moves.
 #[derive(Debug, Default)]
 struct Moved(AtomicU64);
