@@ -32,6 +32,9 @@ pub(super) struct Args {
     /// Show what would be done and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Go on where the disk of a member on this host seems too full
+    #[arg(long)]
+    accept_full_disk: bool,
     /// Exit with 10 where there is nothing to do
     #[arg(long)]
     exit_on_noop: bool,
@@ -61,9 +64,6 @@ struct Live {
     /// raised
     #[arg(long, conflicts_with = "data_dir")]
     accept_unhealthy: bool,
-    /// Go on where the disk of a member on this host seems too full
-    #[arg(long, conflicts_with = "data_dir")]
-    accept_full_disk: bool,
 }
 
 /// Flags that are for a stopped member only.
@@ -98,6 +98,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
             wal_dir: args.stopped.wal_dir,
             keep,
             quota_bytes: args.quota_backend_bytes,
+            accept_full_disk: args.accept_full_disk,
             dry_run: args.dry_run,
             audit_log: global.audit_log.clone(),
         };
@@ -114,7 +115,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
         quota_bytes: args.quota_backend_bytes,
         accept_stall: args.live.accept_stall,
         accept_unhealthy: args.live.accept_unhealthy,
-        accept_full_disk: args.live.accept_full_disk,
+        accept_full_disk: args.accept_full_disk,
         dry_run: args.dry_run,
         audit_log: global.audit_log.clone(),
     };
@@ -281,7 +282,11 @@ fn stopped_lines(report: &offline::Report) -> Vec<String> {
     };
     let (before, now) = (alarms(&report.alarms_before), alarms(&report.alarms));
     lines.push(format!("  alarms     {before} -> {now}"));
-    lines.push(format!("  starts     etcd {}", report.starts_on.join(", ")));
+    let starts = match report.starts_on.as_slice() {
+        [] => "not known".to_owned(),
+        versions => format!("etcd {}", versions.join(", ")),
+    };
+    lines.push(format!("  starts     {starts}"));
     lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
     lines
 }

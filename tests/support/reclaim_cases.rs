@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
-use etcdkit::store::{self, Alarm, Caller, Put, Quota, Range, Store};
+use etcdkit::store::{self, Alarm, Caller, Clock, Compat, Put, Quota, Range, Store};
 use serde_json::Value;
 
 use crate::ctl_cases;
@@ -460,8 +463,13 @@ fn a_stopped_server_at_its_quota_is_brought_back_in_its_directory() {
     assert!(report["free_percent"].as_i64() >= Some(20), "{report}");
     assert_eq!(report["alarms_before"][0]["alarm"], "NOSPACE");
     assert_eq!(report["alarms"], serde_json::json!([]));
-    let record = records(&sandbox).pop().unwrap();
-    assert_eq!((&record["operation"], &record["result"]), (&"reclaim".into(), &"ok".into()));
+    let records = records(&sandbox);
+    let results: Vec<_> = records.iter().map(|record| record["result"].as_str()).collect();
+    assert_eq!(results, [Some("begun"), Some("ok")]);
+    assert!(records.iter().all(|record| record["operation"] == "reclaim"));
+    assert_eq!(records[0]["before"], records[1]["before"]);
+    assert!(records[1]["before"]["status_hash"].is_number(), "{}", records[1]);
+    assert!(records[1]["after"]["status_hash"].is_number(), "{}", records[1]);
     sandbox.run(&format!("reclaim {flags} --exit-on-noop")).expect(10, &["nothing to do"]);
     serves_again(&dir, keys);
 }
@@ -527,4 +535,188 @@ fn a_run_on_a_directory_that_is_killed_loses_nothing() {
         rounds += 1;
     }
     println!("{rounds} rounds in {:?}", began.elapsed());
+}
+
+const FLAGS: &str = "--data-dir d --quota-backend-bytes 16777216";
+
+#[test]
+fn a_database_that_a_server_waits_for_stays_in_its_place() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    // As bbolt does it: opened, and then the lock is tried again and again.
+    let path = dir.join("member/snap/db");
+    let waiting = fs::File::open(&path).unwrap();
+    let words = ["in use by process", "nothing was lost", "goes on where this one has stopped"];
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(8, &words);
+    let ids = |meta: fs::Metadata| (meta.dev(), meta.ino(), meta.len());
+    assert_eq!(ids(waiting.metadata().unwrap()), ids(fs::metadata(&path).unwrap()));
+    drop(waiting);
+    let report = sandbox.run(&format!("reclaim {FLAGS} -w json")).expect(0, &[]).json();
+    assert_eq!(report["outcome"], "reclaimed", "{report}");
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn an_alarm_at_a_quota_that_is_not_told_is_not_judged() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    let before = sandbox.picture();
+    let words = ["--quota-backend-bytes", "2147483648", "nothing was changed"];
+    sandbox.run("reclaim --data-dir d").expect(7, &words);
+    sandbox.run("reclaim --data-dir d --dry-run").expect(7, &words);
+    assert_eq!(sandbox.picture(), before);
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["NOSPACE -> none"]);
+    // Without the alarm nothing is to be judged.
+    sandbox.run("reclaim --data-dir d").expect(0, &["nothing to do"]);
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn failures_say_that_nothing_was_changed() {
+    let sandbox = Sandbox::new();
+    let store = Store::open(&sandbox.path("d"), store::Options::default()).unwrap();
+    sandbox.run("reclaim --data-dir d").expect(8, &["in use", "nothing was changed"]);
+    store.close().unwrap();
+    drop(store);
+    sandbox.run("reclaim --data-dir nothing").expect(9, &["nothing was changed"]);
+    let db = sandbox.path("d/member/snap/db");
+    let mut bytes = fs::read(&db).unwrap();
+    for byte in bytes.iter_mut().skip(8192) {
+        *byte ^= 0x55;
+    }
+    fs::write(&db, bytes).unwrap();
+    sandbox.run("reclaim --data-dir d").expect(6, &["nothing was changed"]);
+}
+
+#[test]
+fn new_files_are_the_owners_and_others_stay_whose_they_are() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give files away");
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    let (snap, wal) = (dir.join("member/snap"), dir.join("member/wal"));
+    let segment = fs::read_dir(&wal).unwrap().next().unwrap().unwrap().path();
+    // A torn end, of which a copy is kept.
+    let torn = [fs::read(&segment).unwrap(), vec![0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]].concat();
+    fs::write(&segment, torn).unwrap();
+    fs::set_permissions(&segment, fs::Permissions::from_mode(0o640)).unwrap();
+    for path in [&snap, &wal, &snap.join("db"), &segment] {
+        lchown(path, Some(1234), Some(4321)).unwrap();
+    }
+    let (note, mine) = (snap.join("note"), wal.join("note"));
+    fs::write(&note, b"x").unwrap();
+    fs::write(&mine, b"x").unwrap();
+    let ids = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.uid(), meta.gid(), meta.mode() & 0o777)
+    };
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["reclaimed"]);
+    let broken = segment.with_extension("wal.broken");
+    assert_eq!((ids(&broken), ids(&segment)), ((1234, 4321, 0o640), (1234, 4321, 0o640)));
+    assert_eq!(ids(&snap.join("db")), (1234, 4321, 0o600));
+    for path in [&note, &mine] {
+        assert_eq!(ids(path).0, 0, "{}", path.display());
+    }
+    // What a killed run had not yet given goes to the owner where nothing else is to be done.
+    let left = wal.join("1.tmp");
+    fs::write(&left, b"x").unwrap();
+    sandbox.run(&format!("reclaim {FLAGS} --dry-run")).expect(0, &["nothing to do"]);
+    assert_eq!(ids(&left).0, 0);
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["nothing to do"]);
+    assert_eq!((ids(&left).0, ids(&mine).0), (1234, 0));
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn segments_and_snapshots_of_the_member_stay() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let options = |snapshot_count: u64| {
+        let options = store::Options::default().compat(Compat::V3_6).unsafe_no_fsync(true);
+        let options = options.snaps_max(0_usize).wals_max(0_usize);
+        options.snapshot_count(snapshot_count).wal_segment_bytes(64_u64 << 10)
+    };
+    let fill = |options: store::Options, count: u32| {
+        let store = Store::open(&dir, options).unwrap();
+        for number in 0..count {
+            let (key, value) = ((number % 50).to_be_bytes(), [7; 100]);
+            let put = Put { key: &key, value: &value, ..Put::default() };
+            store.put(&Caller::default(), put).unwrap();
+        }
+        store
+    };
+    fill(options(500), 5000).close().unwrap();
+    // So many that it is time for a snapshot, by etcd's count.
+    let store = fill(options(1 << 40), 10_500);
+    let raise = Alarm { action: 1, member_id: store.member_id().0, alarm: 1 };
+    store.alarm(&Caller::default(), raise).unwrap();
+    store.close().unwrap();
+    let names = |folder: &str, end: &str| {
+        let mut names = sandbox.names(folder);
+        names.retain(|name| name.ends_with(end));
+        names
+    };
+    let snaps = names("d/member/snap", ".snap");
+    let segments = names("d/member/wal", ".wal");
+    assert!(snaps.len() > 6 && segments.len() > 6, "{snaps:?} {segments:?}");
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["reclaimed"]);
+    assert_eq!(names("d/member/snap", ".snap"), snaps);
+    let now = names("d/member/wal", ".wal");
+    assert!(now.starts_with(&segments), "{now:?} {segments:?}");
+}
+
+/// Time that a test moves.
+#[derive(Debug, Default)]
+struct Moved(AtomicU64);
+
+impl Clock for Moved {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn unix_ms(&self) -> u64 {
+        1_700_000_000_000
+    }
+}
+
+#[test]
+fn remaining_times_in_the_log_are_taken_over() {
+    let sandbox = Sandbox::new();
+    let archive = "etcd-3.5/killed-datadir.tar.gz";
+    let (running, dir) = (sandbox.unpack(archive, "running"), sandbox.path("d"));
+    let clock = Arc::new(Moved::default());
+    let options = || {
+        let options = store::Options::default().lease_checkpoints(Some(Duration::ZERO));
+        options.clock(Arc::clone(&clock) as Arc<dyn Clock>)
+    };
+    let me = Caller::default();
+    // Changes go to the log, and to its database too late for the copy.
+    let store = Store::open(&running, options().batch_interval(Duration::from_secs(3600)));
+    let store = store.unwrap();
+    sandbox.sh("cp -r running d").expect(0, &[]);
+    store.lease_grant(&store.caller_named("root"), 0x77, 5000).unwrap();
+    let log = || {
+        fs::read_dir(running.join("member/wal"))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum::<u64>()
+    };
+    let before = log();
+    clock.0.store(1000, Ordering::SeqCst);
+    until("a checkpoint", || log() > before);
+    sandbox.sh("rm -r d/member/wal; cp -r running/member/wal d/member/wal").expect(0, &[]);
+    drop(store);
+    sandbox.run("reclaim --data-dir d --quota-backend-bytes 1").expect(3, &[]);
+    let store = Store::open(&dir, options()).unwrap();
+    let left = store.lease_time_to_live(&me, 0x77, false);
+    let left = left.or_else(|_| store.lease_time_to_live(&store.caller_named("root"), 0x77, false));
+    let left = left.unwrap().body;
+    assert_eq!(left.granted_ttl_s, 5000);
+    assert!(left.ttl_s < 4500, "{left:?}");
+    store.close().unwrap();
 }

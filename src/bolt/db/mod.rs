@@ -38,7 +38,7 @@ use self::commit::Writer;
 use self::view::{Moment, Shared};
 use super::disk::{Disk, DiskFile};
 use super::walk::{Bits, Ignore, Visit, Walk, walk_marking};
-use super::{DEPTH_MAX, File, Source};
+use super::{DEPTH_MAX, File, Source, orphan};
 use crate::format::finding::Severity;
 use crate::format::meta::{Meta, NO_FREELIST, PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::format::page::{FREELIST, Header, LEAF};
@@ -364,15 +364,18 @@ impl Db {
         drop(writer);
     }
 
-    /// Ends all writing to a file that has no name any more, and takes its metas away: a program that
-    /// had opened it by its name, and gets its lock now, must not go on with it. Views read on.
+    /// Ends all writing to a file that has no name any more, and takes its metas away: a program
+    /// that had opened it by its name, and gets its lock now, must not go on with it. Views read
+    /// on.
     ///
     /// # Errors
     /// The disk fails.
     pub fn disown(&self) -> Result<(), Error> {
         let writer = self.handle.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.handle.poison.set("it has no name any more".into());
-        self.handle.shared.file.write_zeros(0, self.metas_bytes())?;
+        let page_bytes = self.view().moment.meta().page_size;
+        let file = &self.handle.shared.file;
+        orphan::invalidate(page_bytes, &mut |bytes, offset| file.write_all_at(bytes, offset))?;
         drop(writer);
         Ok(())
     }

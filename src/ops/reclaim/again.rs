@@ -35,6 +35,7 @@ pub(super) fn of_directory(options: &offline::Options, data_dir: &Path) -> Strin
     line.extend(options.wal_dir.as_ref().map(|dir| format!("--wal-dir={}", dir.display())));
     line.extend(kept(options.keep));
     line.extend(options.quota_bytes.map(|bytes| format!("--quota-backend-bytes={bytes}")));
+    line.extend(options.accept_full_disk.then(|| "--accept-full-disk".to_owned()));
     shell_line(&line)
 }
 
@@ -105,13 +106,14 @@ mod tests {
             wal_dir: Some("/w w".into()),
             keep: Keep::Revisions(3),
             quota_bytes: Some(9),
+            accept_full_disk: true,
             dry_run: false,
             audit_log: "a".into(),
         };
         assert_eq!(
             of_directory(&options, Path::new("/d")),
             "etcdkit reclaim --data-dir /d '--wal-dir=/w w' --keep-revisions=3 \
-             --quota-backend-bytes=9"
+             --quota-backend-bytes=9 --accept-full-disk"
         );
     }
 }
