@@ -198,6 +198,9 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
     let packed = FakeCluster::start(packed);
     let corrupt = FakeCluster::start([Member::new("m1")]);
     corrupt.set(|m| m.alarms = vec![(m.id, CORRUPT)]);
+    let mut partly = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    partly.set(|m| m.alarms = vec![(m.id, NOSPACE)]);
+    partly.members[2].stop();
     let defrag = |of: &FakeCluster, flags: &str| {
         format!("defrag --endpoints {} --command-timeout 60s {flags}", of.endpoints())
     };
@@ -266,10 +269,15 @@ fn every_key_is_documented_and_every_documented_key_is_printed() {
         ("compaction", 0, compaction("--keep-revisions 2 --physical")),
         ("compaction", 0, compaction("--keep-duration 1h")),
         ("reclaim", 0, reclaim("--dry-run")),
+        ("reclaim", 4, format!("reclaim --dry-run --endpoints {}", partly.endpoints())),
         ("reclaim", 0, reclaim("--keep-revisions 0")),
         ("reclaim", 0, reclaim("")),
         ("reclaim of a data directory", 3, format!("{directory} --quota-backend-bytes 20000")),
-        ("reclaim of a data directory", 0, format!("{directory} --dry-run")),
+        (
+            "reclaim of a data directory",
+            0,
+            format!("{directory} --quota-backend-bytes 20000 --dry-run"),
+        ),
         (live_save, 0, format!("{save} e.db --dry-run")),
         (live_save, 0, format!("{save} e-{{time}}.db --keep-last 1")),
         (live_defrag, 0, defrag(&packed, "--dry-run")),
