@@ -3,8 +3,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -82,12 +83,50 @@ pub(crate) struct Faulty {
     stays: bool,
     struck: AtomicBool,
     what: Mutex<Option<String>>,
+    names: Mutex<Names>,
+}
+
+/// Which files there are by name, and which lost theirs.
+#[derive(Debug, Default)]
+struct Names {
+    files: BTreeMap<PathBuf, Vec<u64>>,
+    nameless: BTreeSet<u64>,
+    /// What failed first was a change of a file without a name.
+    has_struck_nameless: bool,
+}
+
+impl Names {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Create { file, path } | Event::Open { file, path } => {
+                self.files.entry(path).or_default().push(file);
+            }
+            Event::Rename { from, to } => {
+                let files = self.files.remove(&from).unwrap_or_default();
+                self.nameless.extend(self.files.insert(to, files).unwrap_or_default());
+            }
+            Event::Remove(path) => {
+                self.nameless.extend(self.files.remove(&path).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    fn is_nameless(&self, event: &Event) -> bool {
+        match event {
+            Event::Write { file, .. } | Event::SetLen { file, .. } | Event::Sync { file } => {
+                self.nameless.contains(file)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Faulty {
     pub(crate) fn new(at: u64, fault: Fault, stays: bool) -> Self {
         let (count, struck) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { count, at, fault, stays, struck, what: Mutex::new(None) }
+        let (what, names) = (Mutex::new(None), Mutex::default());
+        Self { count, at, fault, stays, struck, what, names }
     }
 
     /// Counts only.
@@ -104,6 +143,11 @@ impl Faulty {
         self.struck.load(Ordering::SeqCst)
     }
 
+    /// Tells whether what failed first was of no use to anybody any more: a file without a name.
+    pub(crate) fn has_struck_nameless(&self) -> bool {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).has_struck_nameless
+    }
+
     /// What failed first.
     pub(crate) fn what(&self) -> Option<String> {
         self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -117,6 +161,9 @@ impl Probe for Faulty {
             return Verdict::Go;
         }
         if !self.struck.swap(true, Ordering::SeqCst) {
+            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.has_struck_nameless = names.is_nameless(event);
+            drop(names);
             *self.what.lock().unwrap_or_else(PoisonError::into_inner) = Some(describe(event));
         }
         match (self.fault, event) {
@@ -127,7 +174,9 @@ impl Probe for Faulty {
         }
     }
 
-    fn after(&self, _: Event) {}
+    fn after(&self, event: Event) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).note(event);
+    }
 }
 
 /// A change in few words.
