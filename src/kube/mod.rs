@@ -2,7 +2,7 @@
 //!
 //! | module | story |
 //! |---|---|
-//! | [`yaml`] | one YAML document as a tree with positions, bounded, no aliases |
+//! | [`yaml`] | YAML as a tree with positions, bounded, no aliases; changed in place with proof |
 //! | [`apiserver`] | the static pod that runs kube-apiserver: which etcd it uses |
 //! | [`manifest`] | the static pod that runs etcd: flags, paths on the host, owner |
 //! | `flags` | a container's command line and environment, as etcd reads them |
