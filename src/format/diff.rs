@@ -5,8 +5,8 @@ use similar::TextDiff;
 /// Lines that are shown around each change.
 const CONTEXT: usize = 3;
 
-/// Compares two texts line by line: a unified diff as `diff -u` prints it, names and all, or nothing
-/// when they are equal.
+/// Compares two texts line by line: a unified diff as `diff -u` prints it, names and all, or
+/// nothing when they are equal.
 ///
 /// A last line without an end is said to have none. Lines around a change are shown as they are:
 /// whoever prints a diff of a file shows what stands in it.
@@ -24,8 +24,8 @@ mod tests {
     fn shows_changes_with_lines_around_them() {
         let old: String = (1..20).map(|n| format!("line {n}\n")).collect();
         let new = old.replace("line 10\n", "line X\n");
-        let expected = "--- a\n+++ b\n@@ -7,7 +7,7 @@\n line 7\n line 8\n line 9\n-line 10\n+line X\n \
-                        line 11\n line 12\n line 13\n";
+        let expected = "--- a\n+++ b\n@@ -7,7 +7,7 @@\n line 7\n line 8\n line 9\n-line 10\n\
+                        +line X\n line 11\n line 12\n line 13\n";
         assert_eq!(unified(&old, &new, "a", "b"), expected);
     }
 

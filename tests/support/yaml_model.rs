@@ -1,5 +1,5 @@
-//! A second reader's view of YAML texts, to hold changes against: libyaml's rules, by another parser
-//! than the one that the changes are proven with.
+//! A second reader's view of YAML texts, to hold changes against: libyaml's rules, by another
+//! parser than the one that the changes are proven with.
 
 use etcdkit::kube::yaml::{Change, New, Refusal, Step, splice};
 use serde::Deserialize;
@@ -7,19 +7,21 @@ use yaml_serde::Value;
 
 /// A place in the first document of a text.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub(crate) enum Part {
     Key(String),
     Index(usize),
 }
 
 /// Reads all documents of a text; `None` where this reader refuses it.
-pub fn read(text: &str) -> Option<Vec<Value>> {
+pub(crate) fn read(text: &str) -> Option<Vec<Value>> {
+    // Its mark is told by its place; this reader takes it as a character where it is given a text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let documents = yaml_serde::Deserializer::from_str(text).map(Value::deserialize);
     documents.collect::<Result<Vec<_>, _>>().ok().filter(|all| !all.is_empty())
 }
 
 /// Lists all places below a value that keys of texts and numbers of items lead to.
-pub fn places(value: &Value) -> Vec<Vec<Part>> {
+pub(crate) fn places(value: &Value) -> Vec<Vec<Part>> {
     fn below(value: &Value, way: &mut Vec<Part>, all: &mut Vec<Vec<Part>>) {
         all.push(way.clone());
         let mut into = |part, value: &Value| {
@@ -51,7 +53,7 @@ pub fn places(value: &Value) -> Vec<Vec<Part>> {
 /// Makes the change, and holds the new text against what this reader sees in both.
 ///
 /// Panics when something else changed than was asked for. `Ok` is the new text.
-pub fn change(text: &str, way: &[Part], change: &Change<'_>) -> Result<String, Refusal> {
+pub(crate) fn change(text: &str, way: &[Part], change: &Change<'_>) -> Result<String, Refusal> {
     let steps: Vec<Step<'_>> = way
         .iter()
         .map(|part| match part {
@@ -61,7 +63,7 @@ pub fn change(text: &str, way: &[Part], change: &Change<'_>) -> Result<String, R
         .collect();
     let new = String::from_utf8(splice(text.as_bytes(), &steps, change)?).expect("UTF-8");
     // What is new was put into one place, or stands for one run of bytes.
-    let (kept, old_len) = (common(text, &new), text.len());
+    let (kept, old_len) = (shared_ends(text, &new), text.len());
     if !matches!(change, Change::Set(_)) {
         assert_eq!(kept, old_len, "{change:?} took something away from {text:?}: {new:?}");
     }
@@ -74,7 +76,7 @@ pub fn change(text: &str, way: &[Part], change: &Change<'_>) -> Result<String, R
 }
 
 /// Counts the bytes that two texts have in common at their ends.
-fn common(old: &str, new: &str) -> usize {
+fn shared_ends(old: &str, new: &str) -> usize {
     let (old, new) = (old.as_bytes(), new.as_bytes());
     let same = |(a, b): &(&u8, &u8)| a == b;
     let prefix = old.iter().zip(new).take_while(same).count();
@@ -98,7 +100,7 @@ fn apply(root: &mut Value, way: &[Part], change: &Change<'_>) {
         }
         (Change::Push(new), Value::Sequence(items)) => items.push(value(new)),
         (Change::After(index, new), Value::Sequence(items)) => items.insert(index + 1, value(new)),
-        (change, _) => panic!("{change:?} was made to something else"),
+        (change, node) => panic!("{change:?} was made to {node:?}"),
     }
 }
 
@@ -113,8 +115,9 @@ fn value(new: &New<'_>) -> Value {
 }
 
 /// Changes of every kind, to texts that are easy and hard to write.
-pub fn changes() -> Vec<Change<'static>> {
-    let texts = ["/x/y", "", "yes", "8589934592", "a: b # c", " it's\n\n  \u{e9}\n", "x\n", "--a=b:c"];
+pub(crate) fn changes() -> Vec<Change<'static>> {
+    let texts =
+        ["/x/y", "", "yes", "8589934592", "a: b # c", " it's\n\n  \u{e9}\n", "x\n", "--a=b:c"];
     let map = || New::Map(vec![("name", "x".into()), ("no", "1".into())]);
     let list = || New::List(vec![map(), "x: y".into(), New::List(vec![])]);
     let mut all: Vec<_> = texts.into_iter().map(Change::Set).collect();

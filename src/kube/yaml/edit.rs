@@ -161,11 +161,9 @@ fn splice_text(text: &str, steps: &[Step<'_>], change: &Change<'_>) -> Result<St
         }
     };
     let Insertion { at, bytes } = insertion;
-    let new = replaced(text, at..at, &bytes);
-    if proven(&roots, &trail.indexes, change, &new) {
-        return Ok(new);
-    }
-    Err(unproven(&trail))
+    replaced(text, at..at, &bytes)
+        .filter(|new| proven(&roots, &trail.indexes, change, new))
+        .ok_or_else(|| unproven(&trail))
 }
 
 fn no_such_key(trail: &Trail<'_>, key: &str) -> Result<(), Refusal> {
@@ -184,10 +182,8 @@ fn unproven(trail: &Trail<'_>) -> Refusal {
     Refusal::new(Why::Unproven, at, what)
 }
 
-fn replaced(text: &str, range: Range<usize>, bytes: &str) -> String {
-    let before = text.get(..range.start).unwrap_or_default();
-    let after = text.get(range.end..).unwrap_or_default();
-    [before, bytes, after].concat()
+fn replaced(text: &str, range: Range<usize>, bytes: &str) -> Option<String> {
+    Some([text.get(..range.start)?, bytes, text.get(range.end..)?].concat())
 }
 
 /// Sets the text of the scalar at a place: the first way of writing it that is proven.
@@ -201,12 +197,16 @@ fn set(text: &str, roots: &[Raw], trail: &Trail<'_>, new: &str) -> Result<String
     if old == new && proven(roots, &trail.indexes, &change, text) {
         return Ok(text.to_owned());
     }
+    let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+    if block && tree::ends_in_blanks(text, node.span.end) {
+        return Err(Refusal::new(Why::Unproven, node.at, "blanks on the last line of the text"));
+    }
     let place = Scalar { text, node, old, style, in_flow: in_flow(trail), key: trail.key };
     for write in [Scalar::smallest, Scalar::same_style, Scalar::single, Scalar::double] {
         if let Some((range, bytes)) = write(&place, new) {
             no_tab_behind(text, range.end.max(node.span.end), node.at)?;
             let new = replaced(text, range, &bytes);
-            if proven(roots, &trail.indexes, &change, &new) {
+            if let Some(new) = new.filter(|new| proven(roots, &trail.indexes, &change, new)) {
                 return Ok(new);
             }
         }
@@ -222,7 +222,7 @@ fn in_flow(trail: &Trail<'_>) -> bool {
     })
 }
 
-/// A scalar that is to be set, and the ways of writing it: each returns bytes and what they replace.
+/// A scalar that is to be set, and the ways of writing it: each gives bytes and what they replace.
 struct Scalar<'a> {
     text: &'a str,
     node: &'a Raw,
@@ -243,12 +243,6 @@ impl Scalar<'_> {
         matches!(self.style, ScalarStyle::Literal | ScalarStyle::Folded)
     }
 
-    /// Tells whether it is a block scalar whose last line has no end: readers differ in whether its
-    /// text has one.
-    fn end_is_unclear(&self) -> bool {
-        self.is_block() && self.node.span.end == self.text.len()
-    }
-
     fn line_end(&self) -> &'static str {
         line_end(self.text, self.node.span.start)
     }
@@ -260,17 +254,20 @@ impl Scalar<'_> {
         }
         let raw = self.raw();
         let map = map(raw, self.style, self.old)?;
-        let (prefix, suffix) = common(self.old, new);
+        let (prefix, suffix) = shared_ends(self.old, new);
         let end = self.old.len().checked_sub(suffix)?;
         let part = new.get(prefix..new.len().checked_sub(suffix)?)?;
-        if self.end_is_unclear() && suffix == 0 && self.old.ends_with('\n') {
-            return None;
-        }
-        let ends_behind = !self.old.get(end..).is_some_and(|rest| !rest.starts_with('\n'));
+        let ends_behind =
+            self.old.get(end..).is_none_or(|rest| rest.is_empty() || rest.starts_with('\n'));
         let lines = Lines { indent: map.indent, end: self.line_end(), ends_behind };
         let bytes = inside(part, self.style, &lines)?;
+        let (from, to) = (map.raw(prefix)?, map.raw(end)?);
+        // An empty line of a block scalar has no indent, which what comes to it needs.
+        if self.is_block() && raw.get(..from)?.ends_with('\n') && !bytes.is_empty() {
+            return None;
+        }
         let base = self.node.span.start;
-        let range = base.checked_add(map.raw(prefix)?)?..base.checked_add(map.raw(end)?)?;
+        let range = base.checked_add(from)?..base.checked_add(to)?;
         Some((range, bytes.into_owned()))
     }
 
@@ -281,11 +278,12 @@ impl Scalar<'_> {
             ScalarStyle::SingleQuoted => single_quoted(new),
             ScalarStyle::DoubleQuoted => double_quoted(new),
             ScalarStyle::Literal | ScalarStyle::Folded => {
-                if self.end_is_unclear() && new.ends_with('\n') {
-                    return None;
-                }
                 let indent = map(self.raw(), self.style, self.old)?.indent;
-                literal(self.raw(), new, indent, self.line_end())?
+                let mut bytes = literal(self.raw(), new, indent, self.line_end())?;
+                if self.node.span.end == self.text.len() && new.ends_with('\n') {
+                    bytes.push_str(self.line_end());
+                }
+                bytes
             }
         };
         self.whole(bytes)
@@ -305,18 +303,23 @@ impl Scalar<'_> {
     /// Replaces all of the scalar, or puts it behind the colon or dash where nothing is yet.
     fn whole(&self, bytes: String) -> Write {
         if !self.node.is_empty() {
+            // The bytes have to be the scalar's own: what else they held would be lost unseen.
+            let own = map(self.raw(), self.style, self.old).is_some()
+                || (self.is_block() && self.raw().trim() == tree::header(self.raw()));
+            own.then_some(())?;
             return Some((self.node.span.clone(), bytes));
         }
         let at = match self.key {
             Some(key) => tree::colon_after(self.text, key)?,
             None => self.node.span.end,
         };
-        Some((at..at, format!(" {bytes}")))
+        // Else the colon is part of the key for some readers.
+        tree::stands_alone(self.text, at).then(|| (at..at, format!(" {bytes}")))
     }
 }
 
 /// Measures what two texts have in common, at the end first, in whole characters.
-fn common(old: &str, new: &str) -> (usize, usize) {
+fn shared_ends(old: &str, new: &str) -> (usize, usize) {
     let count = |pairs: &mut dyn Iterator<Item = (char, char)>| {
         pairs.take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum::<usize>()
     };

@@ -38,7 +38,7 @@ fn a_scalar_keeps_its_style() {
             ("a:   /x/old   # why\nb: 1\n", "a:   /x/new   # why\nb: 1\n"),
             ("a: '/x/old'\n", "a: '/x/new'\n"),
             ("a: \"/x/old\"\n", "a: \"/x/new\"\n"),
-            ("a: |\n  /x/old", "a: |-\n  /x/new"),
+            ("a: |\n  /x/old", "a: |\n  /x/new"),
             ("a: |-  # why\n    /x/old\n# end\n", "a: |-  # why\n    /x/new\n# end\n"),
             ("a: >-\n /x/old\n\nb: c\n", "a: >-\n /x/new\n\nb: c\n"),
             ("{a: /x/old, b: c}\n", "{a: /x/new, b: c}\n"),
@@ -59,7 +59,7 @@ fn only_bytes_that_differ_are_replaced() {
                 "a: |2\n  one two \u{e9}\n   three\nb: 1\n",
                 "a: |2\n  one two \u{e9}\n   THREE\nb: 1\n",
             ),
-            ("a: |\n\n  x", "a: \"one two \u{e9}\\n THREE\\n\""),
+            ("a: |\n\n  x", "a: |\n  one two \u{e9}\n   THREE\n"),
             ("a: |\n\n  x\n", "a: |\n  one two \u{e9}\n   THREE\n"),
             (
                 "a: \"\\x6fne two \\u00E9\\n\\\n  \\  three\\n\"\n",
@@ -159,6 +159,8 @@ fn nothing_becomes_something() {
             ("{a: , b: c}", "{a: x , b: c}"),
             ("a: ''\n", "a: 'x'\n"),
             ("a: 5\n", "a: x\n"),
+            ("a: |\n\nb: c # d\n", "a: \"x\"\n\nb: c # d\n"),
+            ("a: >-\n  # no comment\n# c\nb: d\n", "a: >-\n  x\n# c\nb: d\n"),
         ],
     );
     assert_eq!(spliced("-\n- b\n", &[Step::Index(0)], &Change::Set("x")), "- x\n- b\n");
@@ -259,7 +261,7 @@ fn pairs_and_items_are_written_as_their_neighbours() {
         ("a: |\n  b\n\nc:\n", &[], Change::Put("d", "e".into()), "a: |\n  b\n\nc:\nd: e\n"),
         ("a: |\n  b\n\n# c\n", &[], Change::Put("d", "e".into()), "a: |\n  b\nd: e\n\n# c\n"),
         ("a: |+\n  b\n\n", &[], Change::Put("d", "e".into()), "a: |+\n  b\n\nd: e\n"),
-        ("a: {b: }\n", &[key("a")], Change::Put("c", "d".into()), "a: {b:, c: d }\n"),
+        ("a: {b: }\n", &[key("a")], Change::Put("c", "d".into()), "a: {b: , c: d }\n"),
         (
             "a:\n  b: c\n...\n",
             &[key("a")],
@@ -378,6 +380,11 @@ fn what_readers_see_differently_at_the_end_is_refused() {
         refused("[a: b]", &[Step::Index(0)], &Change::Put("c", "d".into())).0,
         Why::Unproven
     );
+    for text in ["{a:}", "{a: {b:}}", "{a:, b: c}"] {
+        let (why, _) = refused(text, &[key("a")], &Change::Set("x"));
+        assert!(matches!(why, Why::Unproven | Why::Shape), "{text}: {why:?}");
+    }
+    assert_eq!(refused("{a:}", &[], &Change::Put("c", "d".into())).0, Why::Unproven);
     assert_eq!(refused("? a: b\n: c\n", &[], &Change::Put("c", "d".into())).0, Why::Unclear);
 }
 

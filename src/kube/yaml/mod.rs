@@ -3,7 +3,7 @@
 //! | module | story |
 //! |---|---|
 //! | [`node`] | [`parse`]: one document as a tree of plain values, strictly read |
-//! | [`edit`] | [`splice`]: one change to one place, every other byte kept; [`find`]: what is there |
+//! | [`edit`] | [`splice`]: one change to one place, other bytes kept; [`find`]: what is there |
 //! | [`path`] | [`Step`]: how a place is named, and what on the way to it is refused |
 //! | `prove` | the text after a change, read again and held against what was asked for |
 //! | `write` | new pairs and items, written as their neighbours are |
@@ -17,8 +17,8 @@
 //! 2. **Proven or refused.** The new text is read again. Unless its documents are the old ones with
 //!    exactly the change that was asked for, there is no new text but a [`Refusal`].
 //! 3. **Never resolved.** What lets a text mean something else than it shows is refused where it
-//!    touches the way: anchors, aliases, merge keys, tags, duplicate keys, keys that are no scalars,
-//!    tabs. Readers differ in these. Away from the way they stay, byte for byte.
+//!    touches the way: anchors, aliases, merge keys, tags, duplicate keys, keys that are no
+//!    scalars, tabs. Readers differ in these. Away from the way they stay, byte for byte.
 //! 4. **A text stays a text.** What is written is a string for every reader, those of YAML 1.1 too
 //!    (kubeadm and the kubelet are such): `8589934592`, `no` and `1:30` get quotes.
 //!

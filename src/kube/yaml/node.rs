@@ -178,7 +178,7 @@ fn refuse_duplicates(entries: &mut [Entry]) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DEPTH_LIMIT, SIZE_LIMIT};
+    use super::super::{DEPTH_LIMIT, NODE_LIMIT, SIZE_LIMIT};
     use super::*;
 
     fn refusal(text: &str) -> String {
@@ -214,6 +214,7 @@ mod tests {
         assert!(refusal("[a]: b\n").contains("a key that is not a scalar"));
         assert!(refusal("a: [b\nc: d\n").starts_with("line "));
         assert!(refusal("").contains("no document"));
+        assert_eq!(refusal("a: b\0c\n"), "line 1, column 5: a control character");
         assert_eq!(
             parse(b"a: b\nccc: \xff\n").unwrap_err().to_string(),
             "line 2, column 6: not UTF-8"
@@ -228,6 +229,8 @@ mod tests {
         assert!(refusal(&"[".repeat(200_000)).starts_with("line 1, column "));
         let long = "a".repeat(SIZE_LIMIT + 1);
         assert!(refusal(&long).contains("longer than"));
+        let many = format!("[{}]", "a,".repeat(NODE_LIMIT));
+        assert!(refusal(&many).contains("more than 65536 values"));
         let fits = format!("a: {}", "b".repeat(SIZE_LIMIT - 3));
         assert!(parse(fits.as_bytes()).is_ok());
     }

@@ -25,7 +25,7 @@ pub enum Step<'a> {
 pub enum Document<'a> {
     /// The first one, which is all that the kubelet reads.
     First,
-    /// The only one with these texts under these keys: `Where(&[("kind", "ClusterConfiguration")])`.
+    /// The only one with these texts under these keys, as `Where(&[("kind", "ConfigMap")])`.
     Where(&'a [(&'a str, &'a str)]),
 }
 

@@ -118,11 +118,8 @@ fn same_marks(old: &Raw, new: &Raw) -> bool {
 /// Tells whether a node is this text for every reader.
 fn is_text(node: &Raw, wanted: &str) -> bool {
     let Kind::Scalar { text, style } = &node.kind else { return false };
-    let plain = *style == ScalarStyle::Plain;
-    node.anchor == 0
-        && node.tag.is_none()
-        && text == wanted
-        && !(plain && !plain_is_text(text, false))
+    let sure = *style != ScalarStyle::Plain || plain_is_text(text, false);
+    node.anchor == 0 && node.tag.is_none() && text == wanted && sure
 }
 
 /// Tells whether a node is a new value.

@@ -309,7 +309,8 @@ fn decode_block(raw: &str, folded: bool, text: &str, out: &mut Decoded) -> Optio
     let body = raw.get(head.checked_add(1)?..)?;
     let first = body.split('\n').find(|line| !line.trim_matches([' ', '\r']).is_empty())?;
     let own = leading(text.trim_start_matches('\n'));
-    let indent = leading(first).checked_sub(own)?;
+    // Lines without an indent, which a root may have, are not part of it for every reader.
+    let indent = leading(first).checked_sub(own).filter(|indent| *indent > 0)?;
     let mut at = head.checked_add(1)?;
     // Line ends since the last line with something on it.
     let mut breaks: Vec<usize> = Vec::new();

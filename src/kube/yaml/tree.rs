@@ -60,7 +60,7 @@ impl Raw {
     /// Tells whether it is a plain `<<`.
     pub(super) fn is_merge(&self) -> bool {
         self.tag.is_none()
-            && matches!(&self.kind, Kind::Scalar { text, style: ScalarStyle::Plain } if text == "<<")
+            && self.scalar().is_some_and(|scalar| scalar == ("<<", ScalarStyle::Plain))
     }
 
     pub(super) fn scalar(&self) -> Option<(&str, ScalarStyle)> {
@@ -179,19 +179,28 @@ impl<'a> Reader<'a> {
             Event::Scalar(text, style, anchor, tag) => {
                 let marked = anchor != 0 || tag.is_some();
                 let span = self.scalar_span(start, end, style, text.is_empty(), marked);
-                let kind = Kind::Scalar { text: text.into_owned(), style };
+                let mut text = text.into_owned();
+                let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                let last = self.text.rsplit('\n').next().unwrap_or_default();
+                let cut = span.end == self.text.len() && !last.trim().is_empty();
+                if block && cut && text.ends_with('\n') {
+                    // The text ends before this line does. The parser makes up a line end; libyaml,
+                    // so kubeadm and the kubelet as well, does not.
+                    text.pop();
+                }
+                let kind = Kind::Scalar { text, style };
                 let tag = tag.map(|tag| Box::new(tag.into_owned()));
                 self.node(at, span, anchor, tag, kind)?
             }
             Event::SequenceStart(anchor, tag) => {
-                let (start, layout) = self.layout(start, anchor != 0 || tag.is_some(), b'[');
+                let (start, layout) = self.layout(start..end, anchor != 0 || tag.is_some(), b'[');
                 let kind = Kind::Sequence { items: Vec::new(), layout };
                 let tag = tag.map(|tag| Box::new(tag.into_owned()));
                 let node = self.node(at, start..start, anchor, tag, kind)?;
                 return self.begin(node).map(|()| None);
             }
             Event::MappingStart(anchor, tag) => {
-                let (start, layout) = self.layout(start, anchor != 0 || tag.is_some(), b'{');
+                let (start, layout) = self.layout(start..end, anchor != 0 || tag.is_some(), b'{');
                 let kind = Kind::Mapping { pairs: Vec::new(), layout };
                 let tag = tag.map(|tag| Box::new(tag.into_owned()));
                 let node = self.node(at, start..start, anchor, tag, kind)?;
@@ -258,8 +267,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Finds where a collection begins behind its anchor and tag, and how it is written.
-    fn layout(&self, start: usize, marked: bool, bracket: u8) -> (usize, Layout) {
-        let start = if marked { after_marks(self.text, start) } else { start };
+    fn layout(&self, span: Range<usize>, marked: bool, bracket: u8) -> (usize, Layout) {
+        let start = if marked { after_marks(self.text, span.start) } else { span.start };
         let in_flow = self.open.last().is_some_and(|open| {
             matches!(
                 &open.node.kind,
@@ -267,9 +276,10 @@ impl<'a> Reader<'a> {
                     | Kind::Mapping { layout: Layout::Flow | Layout::Bare, .. }
             )
         });
-        let layout = match self.text.as_bytes().get(start) {
-            // A pair whose key is such a collection begins with the same bracket.
-            Some(found) if *found == bracket => Layout::Flow,
+        // Without brackets of its own it has no bytes here, whatever its first child begins with.
+        let own = self.text.get(start..span.end).and_then(|own| own.bytes().next());
+        let layout = match own {
+            Some(own) if own == bracket => Layout::Flow,
             _ if in_flow => Layout::Bare,
             _ => Layout::Block,
         };
@@ -323,6 +333,19 @@ pub(super) fn colon_after(text: &str, key: &Raw) -> Option<usize> {
     let blanks = rest.len().saturating_sub(rest.trim_start_matches(' ').len());
     rest.get(blanks..)?.starts_with(':').then_some(())?;
     Some(key.span.end.saturating_add(blanks).saturating_add(1))
+}
+
+/// Tells whether a text ends, behind a byte, in a line of blanks without a line end: readers differ
+/// in whether that is a line of a block scalar before it.
+pub(super) fn ends_in_blanks(text: &str, end: usize) -> bool {
+    let last = text.rsplit('\n').next().unwrap_or_default();
+    let rest = text.get(end..).unwrap_or_default();
+    !last.is_empty() && last.trim().is_empty() && rest.trim().is_empty()
+}
+
+/// Tells whether a colon or dash that ends at a byte has a blank or nothing behind it.
+pub(super) fn stands_alone(text: &str, end: usize) -> bool {
+    matches!(text.as_bytes().get(end), None | Some(b' ' | b'\r' | b'\n'))
 }
 
 /// Skips anchors, tags, blanks, line ends and comments.

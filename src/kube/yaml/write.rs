@@ -1,11 +1,9 @@
 //! New pairs and items, written as their neighbours are.
 
-use saphyr_parser::ScalarStyle;
-
 use super::edit::New;
 use super::path::{Refusal, Trail, Why, is_json, kind, no_tab_behind};
 use super::scalar::{double_quoted, fresh};
-use super::tree::{Kind, Layout, Raw, header, pair_end};
+use super::tree::{Kind, Layout, Raw, ends_in_blanks, header, pair_end, stands_alone};
 
 /// Bytes to put in at a byte of the text.
 pub(super) struct Insertion {
@@ -31,8 +29,16 @@ pub(super) fn pair(
     };
     match layout {
         Layout::Flow => {
-            let at = pairs.last().map_or(node.span.end, |(key, value)| pair_end(text, key, value));
-            Ok(Insertion { at, bytes: format!(", {}", style.flow_pair(key, value)) })
+            let (at, empty) = match pairs.last() {
+                Some((key, value)) => (pair_end(text, key, value), value.is_empty()),
+                None => (node.span.end, false),
+            };
+            // A colon with something right behind it is part of the key for some readers.
+            if empty && at > key_end(pairs) && !stands_alone(text, at) {
+                return Err(unproven(node, "a colon with no blank behind it"));
+            }
+            let lead = if empty { " ," } else { "," };
+            Ok(Insertion { at, bytes: format!("{lead} {}", style.flow_pair(key, value)) })
         }
         Layout::Bare => Err(unproven(node, "a pair without braces, which holds no second one")),
         Layout::Block => {
@@ -65,6 +71,9 @@ pub(super) fn item(
     let Some(before) = before else { return into_empty(node, style.flow(value)) };
     match layout {
         Layout::Flow | Layout::Bare => {
+            if matches!(before.kind, Kind::Mapping { layout: Layout::Bare, .. }) {
+                return Err(unproven(before, "a pair without braces before it"));
+            }
             Ok(Insertion { at: before.span.end, bytes: format!(", {}", style.flow(value)) })
         }
         Layout::Block => {
@@ -87,6 +96,10 @@ fn into_empty(node: &Raw, bytes: String) -> Result<Insertion, Refusal> {
     Ok(Insertion { at: node.span.start.saturating_add(1), bytes })
 }
 
+fn key_end(pairs: &[(Raw, Raw)]) -> usize {
+    pairs.last().map_or(0, |(key, _)| key.span.end)
+}
+
 /// Finds the end of the line that a node ends on, where nothing but a comment may follow it.
 fn line_after(text: &str, node: &Raw) -> Result<usize, Refusal> {
     let end = node.span.end;
@@ -99,25 +112,10 @@ fn line_after(text: &str, node: &Raw) -> Result<usize, Refusal> {
         return Err(unproven(node, "something else on the line that it ends on"));
     }
     let at = end.saturating_add(line.len());
-    // Readers differ in whether the last line of such a scalar has an end; with a line behind it
-    // it would have one.
-    if at == text.len() && ends_in_block_scalar(node) {
-        return Err(unproven(node, "a block scalar at the end of the text, without a line end"));
+    if ends_in_blanks(text, at) {
+        return Err(unproven(node, "blanks on the last line of the text"));
     }
     Ok(at)
-}
-
-fn ends_in_block_scalar(node: &Raw) -> bool {
-    match &node.kind {
-        Kind::Scalar { style, .. } => matches!(style, ScalarStyle::Literal | ScalarStyle::Folded),
-        Kind::Sequence { items, layout: Layout::Block } => {
-            items.last().is_some_and(ends_in_block_scalar)
-        }
-        Kind::Mapping { pairs, layout: Layout::Block } => {
-            pairs.last().is_some_and(|(_, value)| ends_in_block_scalar(value))
-        }
-        _ => false,
-    }
 }
 
 /// Returns the column of a byte, counted from 0, when only blanks and dashes stand before it.
@@ -159,14 +157,14 @@ impl Style<'_> {
                 _ => None,
             })
             .collect();
-        let steps = columns.windows(2).filter_map(|pair| match pair {
+        let mut steps = columns.windows(2).filter_map(|pair| match pair {
             [outer, inner] => inner.checked_sub(*outer).filter(|step| *step > 0),
             _ => None,
         });
         let root = trail.nodes.first();
         Self {
             line_end: line_end(text, trail.node().map_or(0, |node| node.span.end)),
-            step: steps.last().unwrap_or(2),
+            step: steps.next_back().unwrap_or(2),
             dash: root.and_then(|root| dash_step(text, root)).unwrap_or(0),
             json: root.is_some_and(|root| is_json(root)),
         }
