@@ -31,7 +31,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// Not YAML within the limits.
+    /// Not YAML within the limits, or not clear in what it means.
     Syntax,
     /// No `ClusterConfiguration` in it, or more than one.
     NotThere,
@@ -177,7 +177,14 @@ impl Place {
         let found = |way| match yaml::find(bytes, way) {
             Ok(root) => Ok(Some(Self { way, root })),
             Err(refusal) if matches!(refusal.why, Why::Missing) => Ok(None),
-            Err(refusal) => Err(Error::from(refusal)),
+            Err(Refusal { why, at, what }) => {
+                let trouble = match why {
+                    Why::Twice => Trouble::NotThere,
+                    Why::Shape => Trouble::Shape,
+                    _ => Trouble::Syntax,
+                };
+                Err(Error { trouble, at, what })
+            }
         };
         let no = |what: &str| {
             let at = Position { line: 1, column: 1 };
