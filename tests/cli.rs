@@ -60,6 +60,9 @@ mod serve_child;
 mod support;
 #[path = "support/target_cases.rs"]
 mod target_cases;
+#[cfg(feature = "live")]
+#[path = "support/upkeep_cases.rs"]
+mod upkeep_cases;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -12,6 +12,8 @@
 mod certs;
 #[path = "support/serve_child.rs"]
 mod serve_child;
+#[path = "support/serve_defrags.rs"]
+mod serve_defrags;
 #[path = "support/serve_ends.rs"]
 mod serve_ends;
 #[path = "support/serve_floods.rs"]

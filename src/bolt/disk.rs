@@ -6,7 +6,8 @@
 //!
 //! 1. A file remembers that the disk lost what was written: Linux tells it once, to whoever syncs
 //!    first, so no later sync may say that all is well.
-//! 2. Files are made with mode 0600 and directories with 0700.
+//! 2. Files are made with mode 0600 and directories with 0700, unless they are to be somebody's
+//!    ([`Disk::giving`]): then they are from the moment they are made.
 //! 3. A disk can be one that nothing changes ([`Disk::kept_in_memory`]): what is written to its
 //!    files stays in memory, above what they hold.
 //!
@@ -17,7 +18,9 @@ mod above;
 use std::fmt::Debug;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -103,6 +106,41 @@ pub trait Probe: Debug + Send + Sync {
 
 static NEXT_FILE: AtomicU64 = AtomicU64::new(1);
 
+/// Whose a file is, and what everybody may do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its permissions, without the type.
+    pub mode: u32,
+}
+
+impl Ownership {
+    /// Reads that of a file.
+    #[must_use]
+    pub fn of(meta: &fs::Metadata) -> Self {
+        Self { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777 }
+    }
+
+    /// Gives a file to the same owner, with the same permissions.
+    ///
+    /// # Errors
+    /// Who runs this may not, or the disk fails.
+    pub fn give(self, file: &fs::File) -> io::Result<()> {
+        let now = Self::of(&file.metadata()?);
+        if (now.uid, now.gid) != (self.uid, self.gid) {
+            fchown(file, Some(self.uid), Some(self.gid)).map_err(|error| {
+                let (uid, gid) = (self.uid, self.gid);
+                io::Error::new(error.kind(), format!("it cannot be given to {uid}:{gid}: {error}"))
+            })?;
+        }
+        // A change of the owner may have taken bits away.
+        file.set_permissions(fs::Permissions::from_mode(self.mode))
+    }
+}
+
 /// Where files are changed.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
@@ -111,6 +149,8 @@ pub struct Disk {
     skips_sync: bool,
     /// Nothing is changed.
     is_read_only: bool,
+    /// Whose new files of a folder are to be.
+    owners: Arc<Vec<(PathBuf, Ownership)>>,
 }
 
 impl Disk {
@@ -132,6 +172,28 @@ impl Disk {
     #[must_use]
     pub fn unsynced(self) -> Self {
         Self { skips_sync: true, ..self }
+    }
+
+    /// Returns the same disk, but that files which are made in a folder, by this path, are this
+    /// owner's before anything is in them.
+    #[must_use]
+    pub fn giving(mut self, folder: &Path, owner: Ownership) -> Self {
+        Arc::make_mut(&mut self.owners).push((folder.to_owned(), owner));
+        self
+    }
+
+    /// Makes a new file, for whom it is to be.
+    fn make(&self, path: &Path) -> io::Result<fs::File> {
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let owner = self.owners.iter().find(|(folder, _)| Some(folder.as_path()) == path.parent());
+        if let Some((_, owner)) = owner
+            && let Err(error) = owner.give(&file)
+        {
+            let _ = fs::remove_file(path);
+            return Err(error);
+        }
+        Ok(file)
     }
 
     fn change<T>(
@@ -159,12 +221,8 @@ impl Disk {
     /// There is one of that name, or it cannot be made.
     pub fn create(&self, path: &Path) -> io::Result<DiskFile> {
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = self.change(
-            || Event::Create { file: number, path: path.to_owned() },
-            || options.open(path),
-        )?;
+        let file = self
+            .change(|| Event::Create { file: number, path: path.to_owned() }, || self.make(path))?;
         Ok(DiskFile::new(file, number, self.clone(), None))
     }
 
@@ -401,5 +459,34 @@ impl DiskFile {
             at = at.saturating_add(left);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_files_of_a_folder_are_whose_they_are_to_be() {
+        let top = tempfile::tempdir().unwrap();
+        let (theirs, ours) = (top.path().join("theirs"), top.path().join("ours"));
+        fs::create_dir(&theirs).unwrap();
+        fs::create_dir(&ours).unwrap();
+        let own = Ownership::of(&fs::metadata(&theirs).unwrap());
+        let is_root = rustix::process::geteuid().is_root();
+        let (uid, gid) = if is_root { (1234, 4321) } else { (own.uid, own.gid) };
+        let owner = Ownership { uid, gid, mode: 0o640 };
+        let disk = Disk::default().giving(&theirs, owner);
+        let made = disk.create(&theirs.join("new")).unwrap();
+        assert_eq!(Ownership::of(&made.file().metadata().unwrap()), owner);
+        let made = disk.create(&ours.join("new")).unwrap();
+        assert_eq!(Ownership::of(&made.file().metadata().unwrap()).mode, 0o600);
+        if !is_root {
+            // What cannot be given is not left either.
+            let root = Ownership { uid: 0, ..owner };
+            let disk = Disk::default().giving(&theirs, root);
+            assert!(disk.create(&theirs.join("other")).is_err());
+            assert!(!theirs.join("other").exists());
+        }
     }
 }

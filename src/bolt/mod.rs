@@ -31,6 +31,7 @@ pub mod cursor;
 pub mod db;
 pub mod disk;
 pub mod edit;
+pub mod orphan;
 pub mod overlay;
 mod page;
 pub mod rebuild;

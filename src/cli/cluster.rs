@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
-use super::output::{self, WriteOut, size};
+use super::output::{self, WriteOut, shown, size};
 use super::terminal::Terminal;
 use super::{Global, Outcome, duration};
 use crate::ops::ExitCode;
@@ -157,11 +157,6 @@ fn health_value(view: &View) -> Value {
     })
 }
 
-/// Takes out what a terminal would obey: names and messages are a server's.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 fn bytes(count: Option<i64>) -> String {
     count.map_or_else(|| "-".into(), |count| size(u64::try_from(count).unwrap_or(0)))
 }
@@ -175,12 +170,12 @@ fn hex(id: Option<u64>) -> String {
 }
 
 fn text(text: Option<&str>) -> String {
-    text.map_or_else(|| "-".into(), plain)
+    text.map_or_else(|| "-".into(), shown)
 }
 
 /// A member that has not started has no name yet.
 fn who(member: &MemberView) -> String {
-    member.name.as_deref().map_or_else(|| hex(member.id), plain)
+    member.name.as_deref().map_or_else(|| hex(member.id), shown)
 }
 
 fn role(member: &MemberView) -> &'static str {
@@ -255,7 +250,7 @@ fn status_lines(view: &View, format: WriteOut) -> Vec<String> {
         if let Some(width) = output::width() {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
-        lines.extend(table.to_string().lines().map(str::to_owned));
+        lines.extend(output::drawn(&table));
     } else {
         push_status(&mut lines, view, output::width());
     }
@@ -315,7 +310,7 @@ fn alarms(member: &MemberView) -> String {
 fn head(view: &View) -> String {
     let leader = view.leader();
     let known = view.members.iter().find(|member| leader.is_some() && member.id == leader);
-    let leader = known.map_or_else(|| hex(leader), |member| plain(&member.label()));
+    let leader = known.map_or_else(|| hex(leader), |member| shown(&member.label()));
     let term = view.members.iter().filter_map(|member| member.raft_term).max();
     format!("cluster {}, leader {leader}, term {}", hex(view.cluster_id), number(term))
 }
@@ -338,6 +333,7 @@ fn status_table(view: &View) -> Table {
             let word = m.quota_source.map(|source| match source {
                 Source::Status => "status",
                 Source::Metrics => "metrics",
+                Source::Given => "the command line",
                 Source::Assumed => "nobody, assumed",
             });
             text(word)
@@ -349,7 +345,7 @@ fn status_table(view: &View) -> Table {
         ("READ MS", |m| number(m.read_ms)),
         ("DOWNGRADE", |m| text(m.downgrade.as_deref())),
         ("ALARMS", alarms),
-        ("ERRORS", |m| plain(&m.other_errors().collect::<Vec<_>>().join(", "))),
+        ("ERRORS", |m| shown(&m.other_errors().collect::<Vec<_>>().join(", "))),
         ("REASON", |m| text(m.reason.as_deref())),
     ];
     let mut table = output::table();
@@ -390,7 +386,7 @@ fn health_lines(view: &View, format: WriteOut) -> Vec<String> {
     }
     let mut lines = Vec::new();
     if format == WriteOut::Table {
-        lines.extend(table.to_string().lines().map(str::to_owned));
+        lines.extend(output::drawn(&table));
     } else {
         push_table(&mut lines, &table);
     }
@@ -422,9 +418,9 @@ fn conclusion(lines: &mut Vec<String>, verdict: &str, findings: &[Remark]) {
     // What is the same for several members is to be done, and said, once.
     let mut said = BTreeSet::new();
     for remark in findings {
-        lines.push(format!("{}: {}", remark.severity.word(), plain(&remark.message)));
+        lines.push(format!("{}: {}", remark.severity.word(), shown(&remark.message)));
         let next = remark.next.iter().filter(|next| said.insert((remark.id, next.as_str())));
-        lines.extend(next.map(|next| format!("  next: {}", plain(next))));
+        lines.extend(next.map(|next| format!("  next: {}", shown(next))));
     }
 }
 
@@ -458,7 +454,7 @@ fn print_waited(format: WriteOut, waited: &Waited) -> io::Result<()> {
             let line = match &waited.missing {
                 None => format!("{until}: met after {seconds:.1} s"),
                 Some(missing) => {
-                    format!("{until}: not met within {seconds:.1} s: {}", plain(missing))
+                    format!("{until}: not met within {seconds:.1} s: {}", shown(missing))
                 }
             };
             output::print_lines(&[line])
@@ -492,7 +488,7 @@ fn consistency_lines(report: &Report, format: WriteOut) -> Vec<String> {
         bare(&header)
     };
     let note = |member: &MemberHash| match &member.error {
-        Some(error) => plain(&error.message),
+        Some(error) => shown(&error.message),
         None if member.odd => "DIFFERS".into(),
         None => "-".into(),
     };
@@ -509,7 +505,7 @@ fn consistency_lines(report: &Report, format: WriteOut) -> Vec<String> {
     }
     let mut lines = vec![format!("compared at revision {}", report.revision)];
     if format == WriteOut::Table {
-        lines.extend(table.to_string().lines().map(str::to_owned));
+        lines.extend(output::drawn(&table));
     } else {
         push_table(&mut lines, &table);
     }

@@ -4,14 +4,14 @@
 //! what `--from-kubeadm` finds. Variables are read by commands that ask members and by no others.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use super::{duration, prompt};
+use super::{duration, output, prompt};
 use crate::live::{Credentials, Settings, Tls, Token};
 use crate::ops::Error;
 use crate::ops::kubeadm::{self, Found};
@@ -190,7 +190,7 @@ impl Connection {
             true => json!({ "note": note }).to_string(),
             false => format!("note: {note}"),
         };
-        let _ = writeln!(io::stderr(), "{line}");
+        output::say(&line);
     }
 
     /// A user on the command line wins over a token in the environment.

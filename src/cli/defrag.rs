@@ -73,8 +73,8 @@ mod live {
     use clap::{ArgAction, Args};
     use serde_json::json;
 
-    use crate::cli::cluster::{bare, plain, push_table};
-    use crate::cli::output::{self, WriteOut};
+    use crate::cli::cluster::{bare, push_table};
+    use crate::cli::output::{self, WriteOut, shown};
     use crate::cli::terminal::Terminal;
     use crate::cli::{Failure, Global, Outcome, duration, etcdctl};
     use crate::ops::ExitCode;
@@ -92,7 +92,8 @@ after its office has gone to another one. While one works it answers nothing.
     #[command(next_help_heading = "Of running members")]
     pub(super) struct Flags {
         /// Skip members for which this does not hold: dbSize, dbSizeInUse, dbSizeFree, dbQuota in
-        /// bytes, dbQuotaUsage from 0 to 1; < <= > >= == != + - * / % && || ! ( ), KiB MiB GiB
+        /// bytes, dbQuotaUsage from 0 to 1; < <= > >= == != + - * / % && || ! ( ), KiB MiB GiB. One
+        /// that would hold afterwards as well takes 1 % of the file to be given back
         #[arg(long, value_name = "RULE", value_parser = Rule::parse, conflicts_with = "data_dir")]
         rule: Option<Rule>,
         /// Skip members that would give back less [default: 1MiB and 10%, where no rule is given]
@@ -110,7 +111,8 @@ after its office has gone to another one. While one works it answers nothing.
         /// the only voter
         #[arg(long, conflicts_with = "data_dir")]
         accept_stall: bool,
-        /// Go on although other members are down or sick; never where CORRUPT is raised
+        /// Go on although members are down or sick, and pass those over; never where CORRUPT is
+        /// raised
         #[arg(long, conflicts_with = "data_dir")]
         accept_unhealthy: bool,
         /// Go on where the disk of a member on this host seems too full
@@ -184,11 +186,12 @@ after its office has gone to another one. While one works it answers nothing.
 
     /// The same on standard error.
     fn failed(report: &Report) -> Vec<String> {
-        let members = report.members.iter().filter(|m| m.result == online::Outcome::Failed);
+        let failed = [online::Outcome::Failed, online::Outcome::Down];
+        let members = report.members.iter().filter(|m| failed.contains(&m.result));
         members
             .map(|member| {
                 let (endpoint, took) = (&member.endpoint, took(member));
-                let why = plain(member.why.as_deref().unwrap_or_default());
+                let why = shown(member.why.as_deref().unwrap_or_default());
                 format!("Failed to defragment etcd member[{endpoint}]. took {took}. ({why})")
             })
             .collect()
@@ -227,8 +230,8 @@ after its office has gone to another one. While one works it answers nothing.
                 false => ms(member.stall_ms),
             };
             table.add_row([
-                plain(&name),
-                plain(&member.endpoint),
+                shown(&name),
+                shown(&member.endpoint),
                 member.role.word().to_owned(),
                 size(member.before),
                 member.after.map_or_else(|| "-".into(), size),
@@ -240,18 +243,18 @@ after its office has gone to another one. While one works it answers nothing.
         }
         let mut lines = Vec::new();
         match is_table {
-            true => lines.extend(table.to_string().lines().map(str::to_owned)),
+            true => lines.extend(output::drawn(&table)),
             false => push_table(&mut lines, &table),
         }
         for member in &report.members {
             let name = member.name.clone().unwrap_or_else(|| format!("{:x}", member.id));
             let why = member.why.as_deref().filter(|why| !why.is_empty());
-            lines.extend(why.map(|why| format!("{}: {}", plain(&name), plain(why))));
+            lines.extend(why.map(|why| format!("{}: {}", shown(&name), shown(why))));
         }
         lines.extend(report.leader_moves.iter().map(|moved| {
             format!("leadership: {:x} -> {:x} in {} ms", moved.from, moved.to, moved.took_ms)
         }));
-        lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", plain(warning))));
+        lines.extend(report.warnings.iter().map(|warning| format!("warning: {}", shown(warning))));
         let (done, all) = (report.count(online::Outcome::Done), report.members.len());
         lines.push(match report.dry_run {
             true => "nothing was changed: a dry run".to_owned(),

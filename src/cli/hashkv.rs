@@ -62,7 +62,7 @@ pub(super) fn run(global: &Global, args: &Args) -> Outcome {
             table.load_style(ASCII_FULL_CONDENSED);
             table.set_header(["HASH", "HASH REVISION", "COMPACT REVISION"]);
             table.add_row(figures);
-            output::print_lines(&[table.to_string()])?;
+            output::print_lines(&output::drawn(&table))?;
         }
     }
     Ok(ExitCode::Ok)

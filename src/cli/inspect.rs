@@ -62,12 +62,12 @@ impl Section {
             let mut table = output::table();
             table.set_header(self.header.iter().map(|name| name.to_uppercase()));
             for row in &self.rows {
-                table.add_row(row);
+                table.add_row(row.iter().map(|cell| output::shown(cell)));
             }
             for column in table.column_iter_mut().skip(1) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
-            return vec![self.title.clone(), table.to_string()];
+            return [vec![self.title.clone()], output::drawn(&table)].concat();
         }
         let header = self.header.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let all: Vec<&Vec<String>> = std::iter::once(&header).chain(&self.rows).collect();

@@ -116,7 +116,7 @@ pub(super) fn run(program: Program, words: &[OsString]) -> u8 {
         Ok(Asked::Ours(ours)) => ours,
         Ok(Asked::Text(text, note)) => {
             if let Some(note) = note {
-                let _ = writeln!(io::stderr(), "{note}");
+                output::say(&note);
             }
             // A reader that is gone needs no help.
             let _ = io::stdout().lock().write_all(text.as_bytes());

@@ -1,5 +1,6 @@
 //! The four output formats, errors and findings as people and programs read them.
 
+use std::fmt::Write as _;
 #[cfg(feature = "live")]
 use std::io::IsTerminal;
 use std::io::{self, Write};
@@ -26,6 +27,43 @@ pub enum WriteOut {
     Fields,
 }
 
+/// Spells what a terminal would obey, and what turns a line around: names, messages and values are
+/// a server's, or anybody's. Everything that people read goes through here, a text in a table or in
+/// a line before it gets there.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                push(&mut shown, c);
+            }
+            c if c.is_control() => push(&mut shown, c),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Spells one character: `\x1b`, `\u202e`.
+pub(super) fn push(text: &mut String, c: char) {
+    let number = u32::from(c);
+    // Writing into a string cannot fail.
+    let _ = match number {
+        0..0x80 => write!(text, "\\x{number:02x}"),
+        _ => write!(text, "\\u{number:04x}"),
+    };
+}
+
+/// The same of a sentence: a line break in it begins no line that could be taken for one of ours.
+fn folded(text: &str) -> String {
+    text.split('\n').map(|line| shown(line.trim_start())).collect::<Vec<_>>().join("\n      ")
+}
+
+/// Prints a line to stderr; nobody is left to tell when that fails.
+pub(super) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{}", shown(line));
+}
+
 /// Prints a JSON value on one line.
 pub(super) fn print_json(value: &Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -49,7 +87,7 @@ pub(super) fn report_aside(value: &Value, lines: &[String], write_out: WriteOut)
         WriteOut::Json => writeln!(err, "{value}"),
         WriteOut::Fields => fields(&mut err, "", value),
         WriteOut::Simple | WriteOut::Table => {
-            lines.iter().try_for_each(|line| writeln!(err, "{line}"))
+            lines.iter().try_for_each(|line| writeln!(err, "{}", shown(line)))
         }
     };
 }
@@ -79,6 +117,11 @@ pub(super) fn width() -> Option<u16> {
     width.filter(|width| *width > 0)
 }
 
+/// Returns the lines of a table, whose texts went through [`shown`].
+pub(super) fn drawn(table: &Table) -> Vec<String> {
+    table.to_string().lines().map(str::to_owned).collect()
+}
+
 /// Makes an empty table.
 pub(super) fn table() -> Table {
     let mut table = Table::new();
@@ -98,7 +141,7 @@ pub(super) fn print(printed: &Printed) -> io::Result<()> {
 pub(super) fn print_aside(lines: &[String]) {
     let mut err = io::stderr().lock();
     for line in lines {
-        let _ = writeln!(err, "{line}");
+        let _ = writeln!(err, "{}", shown(line));
     }
 }
 
@@ -112,7 +155,7 @@ pub(super) fn print_text(text: &str) -> io::Result<()> {
 /// Prints lines to stdout.
 pub(super) fn print_lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    lines.iter().try_for_each(|line| writeln!(out, "{}", shown(line)))?;
     out.flush()
 }
 
@@ -123,27 +166,27 @@ pub(super) fn print_error(error: &Error, write_out: WriteOut) {
         let _ = writeln!(err, "{}", error_json(error));
         return;
     }
-    let _ = writeln!(err, "error: {}", error.message);
+    let _ = writeln!(err, "error: {}", folded(&error.message));
     print_below(&mut err, error);
 }
 
 /// Prints what stands below an error's message.
 fn print_below(err: &mut impl Write, error: &Error) {
     for line in error.findings.iter().take(20).flat_map(finding_lines) {
-        let _ = writeln!(err, "  {line}");
+        let _ = writeln!(err, "  {}", shown(&line));
     }
     if error.findings.len() > 20 {
         let _ = writeln!(err, "  ... and {} findings more", error.findings.len() - 20);
     }
     for hint in &error.hints {
-        let _ = writeln!(err, "hint: {hint}");
+        let _ = writeln!(err, "hint: {}", folded(hint));
     }
 }
 
 /// Prints an error as etcdctl and etcdutl do, whatever the format.
 pub(super) fn print_linked_error(error: &Error) {
     let mut err = io::stderr().lock();
-    let _ = writeln!(err, "Error: {}", error.message);
+    let _ = writeln!(err, "Error: {}", folded(&error.message));
     print_below(&mut err, error);
 }
 
@@ -232,6 +275,19 @@ mod tests {
         fields(&mut out, "", &json!({"a": 1, "b": {"c": ["x", null]}})).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "\"a\" : 1\n\"b.c.0\" : \"x\"\n\"b.c.1\" : null\n");
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        let odd = "m\x1b[2J\r\u{7f}\u{9b}1m\u{202e}x\u{2069}\u{2028}\ty";
+        let plain = "m\\x1b[2J\\x0d\\x7f\\u009b1m\\u202ex\\u2069\\u2028\\x09y";
+        assert_eq!(shown(odd), plain);
+        assert_eq!(shown(plain), plain, "once is as good as twice");
+        assert_eq!(shown("a\nb"), "a\\x0ab");
+        assert_eq!(
+            folded("m1\nerror: \x1b\n    all is well"),
+            "m1\n      error: \\x1b\n      all is well"
+        );
     }
 
     #[test]

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::cluster::{bare, plain, push_table};
-use super::output::{self, WriteOut, size};
+use super::cluster::{bare, push_table};
+use super::output::{self, WriteOut, shown, size};
 use super::terminal::Terminal;
 use super::{Failure, Global, Outcome, duration};
+use crate::ops::ExitCode;
 use crate::ops::compaction::Keep;
 use crate::ops::online::Size;
 use crate::ops::reclaim::{self, MemberReport, Options, Outcome as Ended, Report, offline};
-use crate::ops::{Error, ExitCode};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
@@ -25,9 +25,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse,
         conflicts_with_all = ["keep_revisions", "data_dir"])]
     keep_duration: Option<Duration>,
+    /// The quota where it is not told: of a stopped member, and of etcd 3.5 without /metrics
+    /// [default: etcd's, 2147483648]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    quota_backend_bytes: Option<i64>,
     /// Show what would be done and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Go on where the disk of a member on this host seems too full
+    #[arg(long)]
+    accept_full_disk: bool,
     /// Exit with 10 where there is nothing to do
     #[arg(long)]
     exit_on_noop: bool,
@@ -53,12 +60,10 @@ struct Live {
     /// only voter
     #[arg(long, conflicts_with = "data_dir")]
     accept_stall: bool,
-    /// Go on although members are down or sick; never where CORRUPT is raised
+    /// Go on although members are down or sick, and pass those over; never where CORRUPT is
+    /// raised
     #[arg(long, conflicts_with = "data_dir")]
     accept_unhealthy: bool,
-    /// Go on where the disk of a member on this host seems too full
-    #[arg(long, conflicts_with = "data_dir")]
-    accept_full_disk: bool,
 }
 
 /// Flags that are for a stopped member only.
@@ -72,9 +77,6 @@ struct Stopped {
     /// Its WAL directory, where that is another place
     #[arg(long, value_name = "DIR", requires = "data_dir")]
     wal_dir: Option<PathBuf>,
-    /// The quota that its server has [default: etcd's, 2147483648]
-    #[arg(long, value_name = "BYTES", requires = "data_dir", allow_hyphen_values = true)]
-    quota_backend_bytes: Option<i64>,
 }
 
 const HELP: &str = "\
@@ -95,7 +97,8 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
             data_dir,
             wal_dir: args.stopped.wal_dir,
             keep,
-            quota_bytes: args.stopped.quota_backend_bytes,
+            quota_bytes: args.quota_backend_bytes,
+            accept_full_disk: args.accept_full_disk,
             dry_run: args.dry_run,
             audit_log: global.audit_log.clone(),
         };
@@ -109,9 +112,10 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
         settings: global.connection.settings()?,
         keep,
         scan: (!args.live.no_scan).then_some(budget),
+        quota_bytes: args.quota_backend_bytes,
         accept_stall: args.live.accept_stall,
         accept_unhealthy: args.live.accept_unhealthy,
-        accept_full_disk: args.live.accept_full_disk,
+        accept_full_disk: args.accept_full_disk,
         dry_run: args.dry_run,
         audit_log: global.audit_log.clone(),
     };
@@ -119,9 +123,7 @@ pub(super) fn run(global: &Global, args: Args) -> Outcome {
     terminal.clear();
     show(global, &json!(report), &lines(&report, global.write_out))?;
     if let Some(stopped) = &report.stopped {
-        let error = Error::new(stopped.code, stopped.message.clone());
-        let error = stopped.hints.iter().fold(error, |error, hint| error.hint(hint.clone()));
-        return Err(Failure::from(error));
+        return Err(Failure::from(stopped.error()));
     }
     Ok(noop(report.outcome, args.exit_on_noop, report.exit_code()))
 }
@@ -153,6 +155,7 @@ fn verdict(outcome: Ended, free: Option<i64>) -> String {
         Ended::Reclaimed => format!("reclaimed: writes are accepted{free}"),
         Ended::Tight => format!("writes are accepted, and soon will not be{free}, 20 % should be"),
         Ended::Full => format!("NO WRITES ARE ACCEPTED{free}"),
+        Ended::Unproved => format!("it is not known whether writes are accepted{free}"),
         Ended::NothingToDo => format!("nothing to do: NOSPACE is not raised{free}"),
         Ended::DryRun => "dry run: nothing was changed".to_owned(),
         Ended::Stopped => "stopped early".to_owned(),
@@ -184,17 +187,17 @@ fn lines(report: &Report, format: WriteOut) -> Vec<String> {
         table.add_row(row(member));
     }
     match format {
-        WriteOut::Table => lines.extend(table.to_string().lines().map(str::to_owned)),
+        WriteOut::Table => lines.extend(output::drawn(&table)),
         _ => push_table(&mut lines, &table),
     }
     for member in &report.members {
         if let Some(why) = &member.why {
-            lines.push(format!("  {}: {}", plain(&member.label()), plain(why)));
+            lines.push(format!("  {}: {}", shown(&member.label()), shown(why)));
         }
     }
     for alarm in &report.alarms {
         let whose = alarm.name.clone().unwrap_or_else(|| format!("{:x}", alarm.id));
-        lines.push(format!("  raised     {} of {}", alarm.alarm, plain(&whose)));
+        lines.push(format!("  raised     {} of {}", alarm.alarm, shown(&whose)));
     }
     if let Some(space) = &report.space {
         let part = if space.partial { ", a part of them" } else { "" };
@@ -206,7 +209,7 @@ fn lines(report: &Report, format: WriteOut) -> Vec<String> {
         ));
         lines.extend(space.groups.iter().map(|group| {
             let about = if group.exact { "" } else { "about " };
-            let (name, bytes) = (plain(&group.name), size(group.bytes));
+            let (name, bytes) = (shown(&group.name), size(group.bytes));
             format!("  {:<10} {name}: {} keys, {about}{bytes}", "", group.keys)
         }));
     }
@@ -228,9 +231,10 @@ fn row(member: &MemberReport) -> Vec<String> {
     let writes = match member.accepts_writes {
         Some(true) => "yes",
         Some(false) => "NO",
+        None if member.why.is_some() => "?",
         None => "-",
     };
-    let mut row = vec![plain(&member.label()), member.quota_bytes.map_or("-".into(), bytes)];
+    let mut row = vec![shown(&member.label()), member.quota_bytes.map_or("-".into(), bytes)];
     row.extend(sizes(member.before));
     row.push(percent(member.free_percent_before));
     row.extend(sizes(member.after));
@@ -251,7 +255,7 @@ fn stopped_lines(report: &offline::Report) -> Vec<String> {
         outcome => format!("{}: {}", report.data_dir, verdict(outcome, free)),
     }];
     let name = if report.member_name.is_empty() { "-" } else { report.member_name.as_str() };
-    lines.push(format!("  member     {} = {}, the only voter", plain(name), report.member_id));
+    lines.push(format!("  member     {} = {}, the only voter", shown(name), report.member_id));
     let assumed = if report.quota_assumed { ", etcd's default" } else { "" };
     lines.push(format!("  quota      {}{assumed}", bytes(report.quota_bytes)));
     let after = report.after.unwrap_or(report.before);
@@ -278,7 +282,11 @@ fn stopped_lines(report: &offline::Report) -> Vec<String> {
     };
     let (before, now) = (alarms(&report.alarms_before), alarms(&report.alarms));
     lines.push(format!("  alarms     {before} -> {now}"));
-    lines.push(format!("  starts     etcd {}", report.starts_on.join(", ")));
+    let starts = match report.starts_on.as_slice() {
+        [] => "not known".to_owned(),
+        versions => format!("etcd {}", versions.join(", ")),
+    };
+    lines.push(format!("  starts     {starts}"));
     lines.extend(report.next.iter().map(|line| format!("  next       {line}")));
     lines
 }

@@ -1,6 +1,6 @@
 //! `snapshot status|verify`, and the words of the other snapshot commands.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -103,7 +103,8 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
             let header = ["HASH", "REVISION", "TOTAL KEYS", "TOTAL SIZE", "VERSION"];
             figures_table.set_header(header);
             figures_table.add_row(figures(&report));
-            output::print_lines(&[figures_table.to_string(), details(&report).to_string()])?;
+            output::print_lines(&output::drawn(&figures_table))?;
+            output::print_lines(&output::drawn(&details(&report)))?;
         }
     }
     if global.write_out != WriteOut::Json || global.program.is_linked() {
@@ -111,8 +112,7 @@ fn run_status(global: &Global, file: &std::path::Path) -> Outcome {
         let findings = examined.all_findings();
         for finding in findings.kept().iter().filter(|f| f.severity != Severity::Info) {
             for line in output::finding_lines(finding) {
-                // Nobody is left to tell when stderr cannot be written.
-                let _ = writeln!(std::io::stderr(), "{line}");
+                output::say(&line);
             }
         }
     }
@@ -283,7 +283,7 @@ fn print_verified(global: &Global, files: Vec<Value>, directories: Vec<Value>) -
                 directories.iter().for_each(|report| {
                     table.add_row(directory::cells(report));
                 });
-                tables.push(table.to_string());
+                tables.extend(output::drawn(&table));
                 for report in &directories {
                     let name = report["directory"].as_str().unwrap_or("-");
                     let next = directory::next_lines(report);

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::output::shown;
 use super::{Global, WriteOut};
 use crate::ops::Progress;
 
@@ -70,7 +71,7 @@ impl Progress for Terminal {
     }
 
     fn note(&self, text: &str) {
-        let line = if self.json { json!({ "note": text }).to_string() } else { text.to_owned() };
+        let line = if self.json { json!({ "note": text }).to_string() } else { shown(text) };
         self.with_bar(|bar| {
             bar.suspend(|| {
                 let _ = writeln!(io::stderr(), "{line}");

@@ -11,7 +11,7 @@ use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOption
 use crate::format::certificate::shown;
 
 use super::cluster::{ANSWER, alarms, header};
-use super::{Alarm, AlarmKind, Alarms, Cause, Cluster, Error, Header};
+use super::{Alarm, AlarmKind, Alarms, Cause, Cluster, Error, Header, Range};
 
 /// etcd's words (api/v3rpc/rpctypes/error.go, `ErrGRPCNoSpace`, checked at 3.7.3).
 const OUT_OF_SPACE: &str = "database space exceeded";
@@ -64,15 +64,32 @@ impl Cluster {
         Err(Error::of_all(failures))
     }
 
-    /// Asks a member up to which revision it is compacted; 0 for never. A watch from the first
-    /// revision on tells, costs the member nothing and needs no rights but to read the key
-    /// `health`.
+    /// Asks a member up to which revision it is compacted; 0 for never. Nothing is read for it,
+    /// and no rights are needed but to read the key `health`.
+    ///
+    /// A read of one key at the first revision is refused where that is compacted, and then a watch
+    /// from there on is cancelled with the revision. Where it is not, such a watch is never begun:
+    /// the member would read its whole history for it, with its watchers locked (etcd
+    /// server/storage/mvcc/watchable_store.go, `syncWatchers`, checked at 3.7.3).
     ///
     /// # Errors
     ///
     /// Every cause of a call: [`Cause::NotPermitted`] without that right, and [`Cause::Answer`] of
-    /// a learner, which lets nobody watch.
+    /// a learner that is compacted, which lets nobody watch.
     pub fn compact_revision(&self, endpoint: &str) -> Result<i64, Error> {
+        let first = Range {
+            key: b"health".to_vec(),
+            revision: 1,
+            limit: 1,
+            count_only: true,
+            serializable: true,
+            ..Range::default()
+        };
+        match self.range_at(endpoint, &first) {
+            Ok(_) => return Ok(0),
+            Err(error) if !is_compacted(&error) => return Err(error),
+            Err(_) => {}
+        }
         let limit = self.settings().command_timeout;
         let told = self.at(endpoint, limit, |mut client: Client| async move {
             let options = WatchOptions::new().with_start_revision(1);

@@ -13,7 +13,7 @@
 
 use std::fs::{self, File as OsFile};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -24,6 +24,8 @@ use super::rewrite::{self, Both, Shown};
 use super::spool::{Nowhere, Spool, spool};
 use super::{Error, ExitCode, Progress, audit, holder, shell_word, stage};
 use crate::bolt::builder::{self, Builder};
+use crate::bolt::disk::Ownership;
+use crate::bolt::orphan;
 use crate::bolt::rebuild::Rebuild;
 use crate::bolt::walk::{Walk, walk};
 use crate::bolt::{self, File, Source};
@@ -88,7 +90,34 @@ pub struct Report {
 /// The database is in use ([`ExitCode::InUse`]) or damaged ([`ExitCode::Damage`]), there is none
 /// ([`ExitCode::NotFound`]), or the disk fails or is too small ([`ExitCode::Failed`]).
 pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
-    let data_dir = stage::absolute(&options.data_dir)?;
+    let mut report = run(&options.data_dir, options.dry_run, progress)?;
+    if options.dry_run {
+        return Ok(report);
+    }
+    let record = audit::Record {
+        operation: "defrag",
+        result: audit::OK.into(),
+        before: json!({ "data_dir": report.data_dir, "size": report.before,
+            "status_hash": report.status_hash, "leftovers": report.leftovers }),
+        after: json!({ "data_dir": report.data_dir, "size": report.after,
+            "status_hash": report.status_hash }),
+        equivalent: report.equivalent.clone(),
+        warnings: report.warnings.clone(),
+    };
+    rewrite::recorded(&options.audit_log, &record, &mut report.warnings, progress);
+    Ok(report)
+}
+
+/// Does it, and leaves the record to who has more to record.
+///
+/// # Errors
+/// Those of [`defrag`].
+pub(super) fn run(
+    data_dir: &Path,
+    dry_run: bool,
+    progress: &dyn Progress,
+) -> Result<Report, Error> {
+    let data_dir = stage::absolute(data_dir)?;
     let snap = data_dir.join("member").join("snap");
     let database = snap.join("db");
     let read = |error: io::Error| Error::io(&error, "read", &database);
@@ -115,7 +144,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
     let leftovers = leftovers(&snap).map_err(|error| Error::io(&error, "list", &snap))?;
     let mut report = Report {
         version: 1,
-        dry_run: options.dry_run,
+        dry_run,
         data_dir: data_dir.display().to_string(),
         before: Size {
             file_bytes: meta.len(),
@@ -132,7 +161,7 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         )],
         warnings: Vec::new(),
     };
-    if options.dry_run {
+    if dry_run {
         progress.step("check", file.meta().size_bytes());
         let copied = copy(&file, Nowhere, progress);
         finish(&mut report, &file, &database, copied, progress)?;
@@ -154,17 +183,6 @@ pub fn defrag(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         }
     }
     disk::sync_dir(&snap).map_err(|error| Error::io(&error, "sync", &snap))?;
-    let record = audit::Record {
-        operation: "defrag",
-        result: audit::OK.into(),
-        before: json!({ "data_dir": report.data_dir, "size": report.before,
-            "status_hash": report.status_hash, "leftovers": report.leftovers }),
-        after: json!({ "data_dir": report.data_dir, "size": report.after,
-            "status_hash": report.status_hash }),
-        equivalent: report.equivalent.clone(),
-        warnings: report.warnings.clone(),
-    };
-    rewrite::recorded(&options.audit_log, &record, &mut report.warnings, progress);
     Ok(report)
 }
 
@@ -185,7 +203,10 @@ fn pack(
     // A server that opens it under its new name waits until all is done.
     holder::own(&handle, &temporary)?;
     let out = OutFile::of_new(handle, &temporary);
-    keep_owner(out.file(), &meta, &temporary)?;
+    Ownership::of(&meta).give(out.file()).map_err(|error| {
+        Error::io(&error, "give the owner of the old file to", &temporary)
+            .hint("run this as root, or as the owner of the database")
+    })?;
     progress.step("copy", file.meta().size_bytes());
     let copied = spool(&out, |spool: Spool<'_>| copy(file, spool, progress)).map_err(failed)?;
     let written = finish(report, file, database, copied, progress)?;
@@ -389,18 +410,6 @@ fn check_room(
         .hint(format!("free {short} bytes there, then run this again")))
 }
 
-fn keep_owner(out: &OsFile, meta: &fs::Metadata, path: &Path) -> Result<(), Error> {
-    let ours = out.metadata().map_err(|error| Error::io(&error, "look at", path))?;
-    if (ours.uid(), ours.gid()) != (meta.uid(), meta.gid()) {
-        std::os::unix::fs::fchown(out, Some(meta.uid()), Some(meta.gid())).map_err(|error| {
-            Error::io(&error, "give the owner of the old file to", path)
-                .hint("run this as root, or as the owner of the database")
-        })?;
-    }
-    let mode = fs::Permissions::from_mode(meta.mode() & 0o7777);
-    out.set_permissions(mode).map_err(|error| Error::io(&error, "set the mode of", path))
-}
-
 /// Tells whether a name is that of an open file.
 fn is_file(path: &Path, file: &OsFile) -> bool {
     let (Ok(named), Ok(open)) = (fs::symlink_metadata(path), file.metadata()) else { return false };
@@ -450,10 +459,9 @@ fn invalidate(old: &OsFile, aside: &Path, page_bytes: u32) {
         return;
     }
     let Ok(file) = fs::OpenOptions::new().write(true).open(aside) else { return };
-    for page in 0..2 {
-        // What cannot be written is as it was: the server is then where it would have been.
-        let _ = file.write_all_at(&[0; 80], page * u64::from(page_bytes));
-    }
+    // What cannot be written is as it was: the server is then where it would have been.
+    let mut write = |bytes: &[u8], offset: u64| file.write_all_at(bytes, offset);
+    let _ = orphan::invalidate(page_bytes, &mut write);
     let _ = file.sync_data();
 }
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use super::cluster::{MemberView, View, attend};
 use super::online::Lookout;
 use super::reclaim::line::Line;
-use super::{Error, ExitCode, Progress, audit, cluster};
-use crate::live::{self, Alarm, AlarmKind, Cluster, Settings};
+use super::{Error, ExitCode, Progress, admin, audit, cluster};
+use crate::live::{Alarm, AlarmKind, Cluster, Settings};
 
 /// What to disarm, and how.
 #[derive(Clone, Debug)]
@@ -143,10 +143,7 @@ fn bars(alarms: &[Alarm], view: &View) -> Vec<Bar> {
                 "the database of {} has {size} bytes, its quota is {quota}",
                 member.label()
             )),
-            Line::Unknown if is_raised(member) => {
-                let why = member.reason.as_deref().unwrap_or("it was not asked");
-                Some(format!("how large the database of {} is was not told: {why}", member.label()))
-            }
+            Line::Unknown if is_raised(member) => Some(Line::unknown_text(member)),
             _ => None,
         }
     });
@@ -163,7 +160,8 @@ fn bars(alarms: &[Alarm], view: &View) -> Vec<Bar> {
 ///
 /// [`ExitCode::Tls`] for who is no administrator; [`ExitCode::Damage`] where CORRUPT is raised and
 /// [`ExitCode::Refused`] where a member is at its quota, unless told; [`ExitCode::Partial`] where
-/// some could not be disarmed, or were raised again; and what members answer.
+/// some could not be disarmed, or were raised again; [`ExitCode::Unreachable`] where nobody tells
+/// which are raised now; and what members answer.
 pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let asked = options.settings.clone();
     let (cluster, access) = attend(progress, move || {
@@ -171,7 +169,7 @@ pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
         let access = cluster.access()?;
         Ok((Arc::new(cluster), access))
     })?;
-    check_access(&access, "disarm alarms")?;
+    admin::check(&access, "disarm alarms")?;
     let (alarms, names) = list(&cluster, progress)?;
     let how = cluster::Access::of(&options.settings);
     let endpoints = options.settings.endpoints.join(",");
@@ -218,15 +216,21 @@ pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
     }
     let (disarmed, failed) = one_by_one(&cluster, &alarms, progress);
     report.disarmed = disarmed;
-    let again = list(&cluster, progress);
-    if let Ok((left, names)) = &again {
-        report.left = named(left, names);
-    }
     let mut trouble = failed;
-    if trouble.is_none() && !report.left.is_empty() {
-        let left: Vec<String> = report.left.iter().map(Named::text).collect();
-        let message = format!("raised again, or still: {}", left.join(", "));
-        trouble = Some(Error::new(ExitCode::Partial, message).hint(ctl("etcdkit", &["reclaim"])));
+    match list(&cluster, progress) {
+        Ok((left, names)) => {
+            report.left = named(&left, &names);
+            if trouble.is_none() && !report.left.is_empty() {
+                let left: Vec<String> = report.left.iter().map(Named::text).collect();
+                let message = format!("raised again, or still: {}", left.join(", "));
+                let error = Error::new(ExitCode::Partial, message);
+                trouble = Some(error.hint(ctl("etcdkit", &["reclaim"])));
+            }
+        }
+        Err(error) => {
+            let error = unlisted(trouble.take(), error);
+            trouble = Some(error.hint(ctl("etcdkit", &["alarm", "list"])));
+        }
     }
     if !report.disarmed.is_empty() || trouble.is_some() {
         let result = trouble.as_ref().map_or(audit::OK, |error| error.message.as_str()).to_owned();
@@ -240,6 +244,22 @@ pub fn disarm(options: &Options, progress: &dyn Progress) -> Result<Report, Erro
             Err(error)
         }
         None => Ok(report),
+    }
+}
+
+/// What is raised now is not known: says so beside what failed before.
+fn unlisted(before: Option<Error>, error: Error) -> Error {
+    let unknown = format!(
+        "which alarms are raised now is not known, as they could not be listed again: {}",
+        error.message
+    );
+    match before {
+        Some(mut before) => {
+            before.message += &format!("; {unknown}");
+            before
+        }
+        None if error.code == ExitCode::Interrupted => Error { message: unknown, ..error },
+        None => Error { code: ExitCode::Unreachable, message: unknown, ..error },
     }
 }
 
@@ -262,24 +282,6 @@ fn full(why: &str, ctl: &dyn Fn(&str, &[&str]) -> String) -> Error {
         .hint(format!("which does this: {}", ctl("etcdctl", &["compaction", "REV"])))
         .hint(format!("then, member by member: {}", ctl("etcdctl", &["defrag"])))
         .hint("--force disarms all the same")
-}
-
-/// Refuses who may not, before anything starts.
-pub(super) fn check_access(access: &live::Access, what: &str) -> Result<(), Error> {
-    if access.is_admin() {
-        return Ok(());
-    }
-    let who = match access.user.as_str() {
-        "" => "whoever asks".to_owned(),
-        user => format!("the user {user}"),
-    };
-    let has = match access.roles.as_slice() {
-        [] => String::new(),
-        roles => format!("; it has {}", roles.join(", ")),
-    };
-    let message = format!("{who} may not {what}: that needs the role root{has}; nothing was done");
-    let error = Error::new(ExitCode::Tls, message).because("auth");
-    Err(error.hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
 }
 
 /// Asks for alarms and for the members' names.
@@ -346,8 +348,8 @@ mod tests {
     const NOSPACE: AlarmKind = AlarmKind::NoSpace;
 
     fn member(id: u64, size: Option<i64>) -> MemberView {
-        let mut member = MemberView::default();
-        member.version = size.map(|_| "3.6.16".to_owned());
+        let version = size.map(|_| "3.6.16".to_owned());
+        let mut member = MemberView { version, ..MemberView::default() };
         (member.id, member.name) = (Some(id), Some(format!("m{id}")));
         (member.db_size, member.quota) = (size, Some(1000));
         member

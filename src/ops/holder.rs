@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{Error, ExitCode};
+pub use crate::bolt::orphan::with_open;
 
 /// Takes the shared lock that a reader of a bbolt file takes, without waiting.
 ///
@@ -34,40 +35,6 @@ pub fn own(file: &File, path: &Path) -> Result<(), Error> {
         Err(TryLockError::WouldBlock) => Err(in_use(file, path)),
         Err(TryLockError::Error(error)) => Err(Error::io(&error, "lock", path)),
     }
-}
-
-/// Finds another process that has a file open, whatever its name is now, locked or not.
-///
-/// bbolt opens a file and then tries its lock again and again, so a server that waits for one is
-/// found by this alone. Only processes that `/proc` shows to us are seen.
-#[must_use]
-pub fn with_open(file: &File) -> Option<String> {
-    let meta = file.metadata().ok()?;
-    let own = std::process::id().to_string();
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut others = processes.filter(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let is_other = name.chars().all(|c| c.is_ascii_digit()) && name != own.as_str();
-        is_other && !is_our_child(&entry.path(), &own)
-    });
-    let other = others.find(|entry| {
-        let open = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
-        open.into_iter().any(|fd| {
-            let there = fs::metadata(fd.path());
-            there.is_ok_and(|there| (there.dev(), there.ino()) == (meta.dev(), meta.ino()))
-        })
-    })?;
-    let name = fs::read_to_string(other.path().join("comm")).unwrap_or_default();
-    Some(format!("process {} ({})", other.file_name().to_string_lossy(), name.trim()))
-}
-
-/// Tells whether a process is a child of this one: between its fork and its exec it has open what
-/// we have open, and does nothing with it.
-fn is_our_child(process: &Path, own: &str) -> bool {
-    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    parent.is_some_and(|parent| parent.trim() == own)
 }
 
 /// Makes the error that names the holder of a file's lock.

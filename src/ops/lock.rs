@@ -39,6 +39,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Limit for one question of the thread that keeps it: the lease ends by itself, and nobody is to
 /// wait for the thread.
 const QUESTION: Duration = Duration::from_secs(3);
+/// Limit for giving it back, unless calls have a shorter one: a busy member takes its time, and who
+/// runs next finds the lock held for the rest of its lease.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// Bytes of a value that are looked at; ours have fewer.
 const VALUE_BYTES_MAX: usize = 1024;
 
@@ -95,7 +98,7 @@ impl Lock {
             let range = Range { key: KEY.into(), ..Range::default() };
             let page = cluster.range(&range)?;
             match page.records.into_iter().next() {
-                Some(record) => Err(held(&cluster, &record, &access, &endpoints)),
+                Some(record) => Err(held(&cluster, Some(&record), &access, &endpoints)),
                 None => Ok((cluster, page.header.cluster_id)),
             }
         })?;
@@ -110,7 +113,8 @@ impl Lock {
             }
             Err(Refused::Held(record)) => {
                 let access = Access::of(settings);
-                return Err(held(&cluster, &record, &access, &settings.endpoints.join(",")));
+                let endpoints = settings.endpoints.join(",");
+                return Err(held(&cluster, record.as_ref(), &access, &endpoints));
             }
             Err(Refused::Failed(error)) => return Err(error.into()),
         };
@@ -119,7 +123,9 @@ impl Lock {
         let (stop, stopped) = mpsc::channel();
         let mut cluster = cluster;
         cluster.limit_questions(settings.command_timeout.min(QUESTION));
-        let keeper = Keeper { cluster, shared: Arc::clone(&shared), operation: operation.into() };
+        let give_back = settings.command_timeout.min(GIVE_BACK);
+        let (held, operation) = (Arc::clone(&shared), operation.into());
+        let keeper = Keeper { cluster, shared: held, operation, give_back };
         let keeper = std::thread::Builder::new()
             .name("etcdkit-lock".into())
             .spawn(move || keeper.run(&stopped))
@@ -189,7 +195,8 @@ fn all(mut settings: Settings) -> Result<Settings, live::Error> {
 /// Why the lock in etcd could not be had.
 enum Refused {
     OutOfSpace,
-    Held(Record),
+    /// By this one; by one that is gone again for `None`.
+    Held(Option<Record>),
     Failed(live::Error),
 }
 
@@ -205,8 +212,7 @@ fn grab(cluster: &Cluster, operation: &str) -> Result<i64, Refused> {
         Ok(changed) if changed.succeeded => return Ok(lease),
         Ok(changed) => match changed.found {
             Some(record) if record.lease == lease => return Ok(lease),
-            // Put and gone in between is somebody else's as well.
-            found => Refused::Held(found.unwrap_or_default()),
+            found => Refused::Held(found),
         },
         Err(error) => refused(error),
     };
@@ -248,23 +254,59 @@ fn holder(value: &[u8]) -> String {
     format!("{operation} by {user} on {host}, process {pid}, since {since}")
 }
 
-fn held(cluster: &Cluster, record: &Record, access: &Access, endpoints: &str) -> Error {
-    let who = holder(&record.value);
-    let error = |left: &str| {
-        let message = format!("another run maintains this cluster: {who}; {left}");
-        Error::new(ExitCode::InUse, message).because("locked")
+/// How long a lock that was found is there still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// It is gone, given back or ended with its lease.
+    Gone,
+    /// It hangs on no lease: nothing ends it.
+    ForEver,
+    /// Its lease has so many seconds, unless it is kept alive.
+    Seconds(i64),
+    /// It hangs on a lease of which nothing was learned.
+    Unknown,
+}
+
+fn held(cluster: &Cluster, record: Option<&Record>, access: &Access, endpoints: &str) -> Error {
+    let left = match record {
+        None => Left::Gone,
+        Some(record) if record.lease == 0 => Left::ForEver,
+        Some(record) => match cluster.time_to_live(record.lease) {
+            Ok(left) if left < 0 => Left::Gone,
+            Ok(left) => Left::Seconds(left),
+            Err(_) => Left::Unknown,
+        },
     };
-    if record.lease == 0 {
-        let delete = access.command("etcdctl", Some(endpoints), &["del", KEY]);
-        return error("its lock hangs on no lease").hint(delete);
-    }
-    let left = match cluster.time_to_live(record.lease) {
-        Ok(left) if left > 0 => format!("its lease has {left} s left, unless it is alive"),
-        Ok(_) => "its lease ends now".to_owned(),
-        Err(_) => format!("its lease ends within {} s, unless it is alive", TTL.as_secs()),
+    let command = |words: &[&str]| access.command("etcdctl", Some(endpoints), words);
+    held_text(record.map(|record| holder(&record.value)), left, &command)
+}
+
+fn held_text(who: Option<String>, left: Left, ctl: &dyn Fn(&[&str]) -> String) -> Error {
+    let error = |message: String| Error::new(ExitCode::InUse, message).because("locked");
+    let verb = if left == Left::Gone { "has maintained" } else { "maintains" };
+    let what = match who {
+        Some(who) => format!("another run {verb} this cluster: {who}"),
+        None => format!("another run {verb} this cluster"),
     };
-    let get = access.command("etcdctl", Some(endpoints), &["get", KEY]);
-    error(&left).hint("wait until it is done, or, if it was killed, until its lease ends").hint(get)
+    let left = match left {
+        Left::Gone => {
+            let error = error(format!("{what}; its lock was there a moment ago and is gone"));
+            return error.hint("run it again");
+        }
+        Left::ForEver => {
+            let error =
+                error(format!("{what}; its lock hangs on no lease, so that nothing ends it"));
+            let hint = "where that run is over, take its lock away";
+            return error.hint(format!("{hint}: {}", ctl(&["del", KEY])));
+        }
+        Left::Seconds(left) => format!("its lease has {left} s left, unless it is alive"),
+        Left::Unknown => {
+            format!("its lease ends within {} s, unless it is alive", TTL.as_secs())
+        }
+    };
+    error(format!("{what}; {left}"))
+        .hint("wait until it is done, or, if it was killed, until its lease ends")
+        .hint(ctl(&["get", KEY]))
 }
 
 /// Where the lock file of a cluster is: beside the records.
@@ -328,6 +370,8 @@ struct Keeper {
     cluster: Cluster,
     shared: Arc<Shared>,
     operation: String,
+    /// Limit for giving it back.
+    give_back: Duration,
 }
 
 impl Keeper {
@@ -341,6 +385,7 @@ impl Keeper {
             }
         }
         if let State::Etcd { lease, .. } = *self.shared.state() {
+            self.cluster.limit_questions(self.give_back);
             // It ends by itself where no member answers.
             let _ = self.cluster.revoke(lease);
         }
@@ -368,10 +413,15 @@ impl Keeper {
             },
             None => match grab(&self.cluster, &self.operation) {
                 Ok(lease) => Some(State::Etcd { lease, alive: asked }),
-                Err(Refused::Held(record)) => Some(State::Lost(format!(
+                Err(Refused::Held(Some(record))) => Some(State::Lost(format!(
                     "as soon as etcd took writes it was another's: {}",
                     holder(&record.value)
                 ))),
+                // Another one had it, and may have changed this or that.
+                Err(Refused::Held(None)) => {
+                    let why = "as soon as etcd took writes it was another's, which has ended";
+                    Some(State::Lost(why.into()))
+                }
                 Err(Refused::OutOfSpace | Refused::Failed(_)) => None,
             },
         };
@@ -397,6 +447,26 @@ mod tests {
         assert_eq!(holder(odd), "? by ? on a[2Jb, process -1, since ?");
         let long = format!(r#"{{"host":"{}"}}"#, "x".repeat(900));
         assert!(holder(long.as_bytes()).len() < 200);
+    }
+
+    #[test]
+    fn a_lock_that_is_gone_is_not_to_be_deleted() {
+        let ctl = |words: &[&str]| format!("etcdctl {}", words.join(" "));
+        let say = |who: Option<&str>, left| held_text(who.map(str::to_owned), left, &ctl);
+        for who in [None, Some("defrag by root")] {
+            let gone = say(who, Left::Gone);
+            assert!(gone.message.contains("a moment ago and is gone"), "{}", gone.message);
+            assert!(!gone.message.contains("no lease"), "{}", gone.message);
+            assert_eq!(gone.hints, ["run it again"]);
+        }
+        let kept = say(Some("defrag by root"), Left::ForEver);
+        assert!(kept.message.contains("defrag by root; its lock hangs on no lease"));
+        assert!(kept.hints[0].ends_with(&format!("etcdctl del {KEY}")), "{:?}", kept.hints);
+        for left in [Left::Seconds(0), Left::Seconds(7), Left::Unknown] {
+            let held = say(Some("defrag by root"), left);
+            assert!(held.message.contains("unless it is alive"), "{}", held.message);
+            assert!(held.hints[1].ends_with(&format!("etcdctl get {KEY}")), "{:?}", held.hints);
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! its exit code and the next command. Inputs are opened read-only. What it makes appears whole
 //! or not at all ([`stage`]).
 
+#[cfg(feature = "live")]
+mod admin;
 pub mod audit;
 pub mod clock;
 #[cfg(feature = "live")]

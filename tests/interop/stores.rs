@@ -68,7 +68,10 @@ fn goes_on(real: &Real, sandbox: &Sandbox, dir: &Path, version: &str, name: &str
     let what = format!("{} on etcd {version}", dir.display());
     let copy = sandbox.path(&format!("{}-on-{version}", dir.file_name().unwrap().display()));
     copy_folder(dir, &copy);
-    let etcd = real.etcd(version, &Start { data_dir: copy.clone(), name, ..Start::default() });
+    // What is put is in the log alone.
+    let more: &[&str] = &["--backend-batch-interval=1h"];
+    let etcd =
+        real.etcd(version, &Start { data_dir: copy.clone(), name, more, ..Start::default() });
     let truth = etcd.truth();
     for key in keys {
         assert!(has(&truth, key), "{what}: {key}");

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use etcdkit::live::{Cause, Cluster, Credentials, Problem, Settings, Side, Tls};
 use etcdkit::ops;
 
+use tokio_rustls::rustls::{ServerConnection, Stream};
+
 use crate::certs::{Certs, Issue, KeyForm, Pair, Purpose};
 use crate::fake_etcd::{FakeEtcd, Fault, Member};
 use crate::support::Sandbox;
@@ -113,6 +115,31 @@ fn servers_that_are_no_etcd() {
     }
     let alert = says(b"\x15\x03\x01\0\x02\x02\x28");
     assert_eq!(fails(settings(&alert), 5, &[]), Cause::WantsTls);
+}
+
+#[test]
+fn a_metrics_port_over_tls_is_known_as_one() {
+    let certs = Certs::new();
+    let mut config = (*certs.server_config(&certs.server(), false)).clone();
+    // As etcd's, which speaks HTTP/1 there.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    let port = serve(move |mut stream| {
+        let Ok(mut tls) = ServerConnection::new(Arc::clone(&config)) else { return };
+        let mut tls = Stream::new(&mut tls, &mut stream);
+        let mut heard = [0; 4096];
+        let count = tls.read(&mut heard).unwrap_or(0);
+        let answer = match heard[..count].starts_with(b"GET /health ") {
+            true => "HTTP/1.0 200 OK\r\n\r\n{\"health\":\"true\",\"reason\":\"\"}",
+            false => "HTTP/1.0 404 Not Found\r\n\r\n404 page not found\n",
+        };
+        let _ = tls.write_all(answer.as_bytes());
+        tls.conn.send_close_notify();
+        let _ = tls.flush();
+    });
+    let endpoint = port.replace("http://", "https://");
+    let cause = fails(over_tls(&endpoint, &certs, None), 4, &["etcd's port for metrics"]);
+    assert!(matches!(cause, Cause::NotEtcd { .. }), "{cause:?}");
 }
 
 #[test]

@@ -101,9 +101,18 @@ fn signalled(sandbox: &Sandbox, line: &str, signal: Signal, is_so: impl Fn() -> 
 #[test]
 fn members_are_done_one_after_the_other_and_the_leader_last() {
     let cluster = three();
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_millis(700));
-    let sandbox = Sandbox::new();
-    let ran = sandbox.run(&line(&cluster, "-w json")).expect(0, &[]);
+    cluster.members[1].set(|m| m.defrag.is_held = true);
+    let (sandbox, flags) = (Sandbox::new(), line(&cluster, "-w json"));
+    let ran = thread::scope(|scope| {
+        let run = scope.spawn(|| sandbox.run(&flags));
+        until("it is at work", || cluster.members[1].member().is_busy);
+        // It is read all the while, and nobody else begins.
+        let reads = cluster.members[1].calls("Range");
+        until("reads", || cluster.members[1].calls("Range") > reads);
+        assert_eq!(cluster.members[2].calls("Defragment"), 0);
+        cluster.members[1].set(|m| m.defrag.is_held = false);
+        run.join().unwrap().expect(0, &[])
+    });
     let ids: Vec<u64> = cluster.members.iter().map(|fake| fake.member().id).collect();
     let (done, led) = (done(&cluster), cluster.upkeep().led.clone());
     assert_eq!(done, ["m2", "m3", "m1"]);
@@ -119,10 +128,7 @@ fn members_are_done_one_after_the_other_and_the_leader_last() {
     assert_eq!((&m2["result"], &m2["role"]), (&"done".into(), &"follower".into()));
     assert_eq!(m2["before"]["db_bytes"], 100 * MIB);
     assert_eq!(m2["after"]["db_bytes"], 50 * MIB);
-    let stall = m2["stall_ms"].as_u64().expect("a measured stall");
-    let took = m2["duration_ms"].as_u64().expect("a duration");
-    assert!(took >= 700, "{took}");
-    assert!((500..60_000).contains(&stall), "{stall}");
+    assert!(m2["stall_ms"].as_u64() > Some(0) && m2["duration_ms"].as_u64() > Some(0), "{m2}");
     assert_eq!(of(&report, "m1")["role"], "follower");
 
     // The lock was given back, and what was done is recorded with the commands that do the same.
@@ -213,6 +219,28 @@ fn a_rule_decides() {
 }
 
 #[test]
+fn a_rule_that_holds_for_ever_stalls_a_member_once() {
+    let cluster = three();
+    cluster.set(|m| m.quota = 60 * MIB);
+    let run = |flags: &[&str]| {
+        let line = line(&cluster, "");
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        words.extend(["--rule", "dbQuotaUsage > 0.8"]);
+        words.extend(flags);
+        Sandbox::new().run_words(&words)
+    };
+    run(&[]).expect(0, &["3 of 3 members"]);
+    // They are full of living data: the next run of a cron job has nothing to give back.
+    let ran = run(&["--exit-on-noop"]).expect(10, &["0 of 3 members"]);
+    assert!(ran.stdout.contains("the rule would hold afterwards as well"), "{ran}");
+    assert!(ran.stdout.contains("--force"), "{ran}");
+    assert_eq!(done(&cluster).len(), 3);
+    run(&["--force"]).expect(0, &["3 of 3 members"]);
+    run(&["--min-gain", "0"]).expect(0, &["3 of 3 members"]);
+    assert_eq!(done(&cluster).len(), 9);
+}
+
+#[test]
 fn nospace_stops_nothing_and_corrupt_everything() {
     let cluster = three();
     let id = cluster.members[1].member().id;
@@ -235,7 +263,7 @@ fn a_lock_file_stands_in_while_no_lock_can_be_taken() {
     let cluster = three();
     let id = cluster.members[0].member().id;
     cluster.set(|m| m.alarms = vec![(id, NOSPACE)]);
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_secs(6));
+    cluster.members[1].set(|m| m.defrag.is_held = true);
     let sandbox = Sandbox::new();
     let (first, second) = (line(&cluster, ""), line(&cluster, ""));
     thread::scope(|scope| {
@@ -246,6 +274,7 @@ fn a_lock_file_stands_in_while_no_lock_can_be_taken() {
         // As soon as writes are accepted, it has the lock in etcd.
         cluster.set(|m| m.alarms.clear());
         until("the lock", || cluster.upkeep().records.contains_key(LOCK.as_bytes()));
+        cluster.members[1].set(|m| m.defrag.is_held = false);
         first.join().unwrap().expect(0, &["3 of 3 members"]);
     });
     assert!(cluster.upkeep().records.is_empty());
@@ -269,13 +298,14 @@ fn a_sick_member_stops_the_run() {
 #[test]
 fn a_member_that_falls_ill_half_way_stops_the_rest() {
     let cluster = three();
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_millis(800));
+    cluster.members[1].set(|m| m.defrag.is_held = true);
     let sandbox = Sandbox::new();
     let flags = line(&cluster, "-w json");
     let ran = thread::scope(|scope| {
         let run = scope.spawn(|| sandbox.run(&flags));
         until("it is at work", || cluster.members[1].member().is_busy);
         cluster.members[2].set(|m| m.leader = 0);
+        cluster.members[1].set(|m| m.defrag.is_held = false);
         run.join().unwrap()
     });
     let ran = ran.expect(3, &["m3: it knows no leader", "1 of 3 members are defragmented"]);
@@ -315,12 +345,12 @@ fn who_is_behind_is_waited_for_and_not_for_ever() {
 #[test]
 fn a_member_that_does_not_come_back_stops_the_rest() {
     let cluster = three();
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_millis(500));
+    cluster.members[1].set(|m| m.defrag.is_held = true);
     let flags = line(&cluster, "--catch-up 1s");
     thread::scope(|scope| {
         let run = scope.spawn(|| Sandbox::new().run(&flags));
         until("it is at work", || cluster.members[1].member().is_busy);
-        cluster.members[1].set(|m| m.raft_applied_index = 0);
+        cluster.members[1].set(|m| (m.raft_applied_index, m.defrag.is_held) = (0, false));
         let ran = run.join().unwrap();
         ran.expect(3, &["m2 was defragmented and is not back after 1 s"]);
     });
@@ -439,13 +469,18 @@ fn two_runs_do_not_meet() {
 #[test]
 fn a_lost_lock_stops_the_run_before_the_next_member() {
     let cluster = three();
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_secs(7));
+    cluster.members[1].set(|m| m.defrag.is_held = true);
     let flags = line(&cluster, "");
     thread::scope(|scope| {
         let run = scope.spawn(|| Sandbox::new().run(&flags));
         until("it is at work", || cluster.members[1].member().is_busy);
         let lease = cluster.upkeep().leases.keys().next().copied().expect("a lease");
         cluster.upkeep().end_lease(lease);
+        // A sign of life that comes after that finds it out; the next one would come later.
+        let signs = || cluster.members.iter().map(|fake| fake.calls("LeaseKeepAlive")).sum();
+        let before: usize = signs();
+        until("a sign of life", || signs() > before);
+        cluster.members[1].set(|m| m.defrag.is_held = false);
         let ran = run.join().unwrap();
         ran.expect(8, &["was lost: its lease has ended; another run may have begun"]);
     });
@@ -456,7 +491,7 @@ fn a_lost_lock_stops_the_run_before_the_next_member() {
 fn an_interruption_between_or_during_members_is_told() {
     let cluster = three();
     let sandbox = Sandbox::new();
-    cluster.members[2].set(|m| m.defrag.takes = Duration::from_secs(4));
+    cluster.members[2].set(|m| m.defrag.is_held = true);
     let ran = signalled(&sandbox, &line(&cluster, ""), Signal::INT, || {
         cluster.members[2].member().is_busy
     });
@@ -468,6 +503,7 @@ fn an_interruption_between_or_during_members_is_told() {
     assert!(cluster.upkeep().records.is_empty(), "the lock was given back");
     let record = audit(&sandbox).pop().unwrap();
     assert!(record["result"].as_str().unwrap().starts_with("interrupted"), "{record}");
+    cluster.members[2].set(|m| m.defrag.is_held = false);
     until("m3 is done by itself", || {
         done(&cluster).len() == 2 && !cluster.members[2].member().is_busy
     });
@@ -479,15 +515,17 @@ fn an_interruption_between_or_during_members_is_told() {
 fn a_killed_run_leaves_its_lock_until_the_lease_ends() {
     let cluster = three();
     let sandbox = Sandbox::new();
-    cluster.members[1].set(|m| m.defrag.takes = Duration::from_millis(500));
+    cluster.members[1].set(|m| m.defrag.is_held = true);
     let ran = signalled(&sandbox, &line(&cluster, ""), Signal::KILL, || {
         cluster.members[1].member().is_busy
     });
     assert_eq!(ran.code, -1);
+    assert!(cluster.members[1].member().is_busy && done(&cluster).is_empty(), "midway: {ran}");
     let ran = ask(&cluster, "").expect(8, &["defrag by ", "s left"]);
     assert!(ran.stderr.contains("until its lease ends"), "{ran}");
     let lease = *cluster.upkeep().leases.keys().next().unwrap();
     cluster.upkeep().end_lease(lease);
+    cluster.members[1].set(|m| m.defrag.is_held = false);
     until("m2 is done by itself", || done(&cluster).len() == 1);
     ask(&cluster, "").expect(0, &["2 of 3 members"]);
     assert_eq!(done(&cluster), ["m2", "m3", "m1"]);
@@ -602,7 +640,7 @@ mod store {
         assert_eq!(report["gained_bytes"], bytes("before") - bytes("after"));
         // It runs on this host, so that its disk was looked at.
         assert!(member["free_bytes"].as_u64().unwrap() > 0, "{report}");
-        assert!(member["stall_ms"].as_u64().unwrap() < 60_000, "{report}");
+        assert!(member["stall_ms"].is_u64(), "{report}");
         let record = audit(&sandbox).pop().unwrap();
         assert_eq!(record["operation"], "defrag");
         assert_eq!(record["after"]["members"][0]["size"]["db_bytes"], bytes("after"));

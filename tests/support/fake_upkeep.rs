@@ -27,7 +27,7 @@ use etcd_client::proto::{
     PbLeaseRevokeRequest, PbLeaseRevokeResponse, PbLeaseTimeToLiveRequest,
     PbLeaseTimeToLiveResponse, PbMoveLeaderRequest, PbMoveLeaderResponse, PbPutRequest,
     PbPutResponse, PbResponseOp, PbTargetUnion, PbTxnOpRequest, PbTxnOpResponse, PbTxnRequest,
-    PbTxnRequestOp, PbTxnResponse,
+    PbTxnRequestOp, PbTxnResponse, PbWatchRequest, PbWatchRequestUnion, PbWatchResponse,
 };
 use tokio::sync::mpsc;
 use tonic::codegen::{BoxFuture, BoxStream, Service, tokio_stream::Stream};
@@ -56,11 +56,13 @@ pub(crate) struct Defrag {
     pub(crate) leaves: Option<i64>,
     /// How it ends.
     pub(crate) end: DefragEnd,
+    /// It is at work until this is taken back.
+    pub(crate) is_held: bool,
 }
 
 impl Default for Defrag {
     fn default() -> Self {
-        Self { takes: Duration::ZERO, leaves: None, end: DefragEnd::Answers }
+        Self { takes: Duration::ZERO, leaves: None, end: DefragEnd::Answers, is_held: false }
     }
 }
 
@@ -105,6 +107,9 @@ pub(crate) struct Upkeep {
     pub(crate) moves: Vec<(u64, u64)>,
     /// Moving the leadership is refused with this.
     pub(crate) refuses_moves: Option<Refusal>,
+    /// Once an alarm was disarmed, questions for alarms are refused with this.
+    pub(crate) refuses_lists: Option<Refusal>,
+    disarmed: usize,
 }
 
 impl Upkeep {
@@ -232,6 +237,11 @@ pub(super) async fn answer(shared: &Arc<Shared>, request: Incoming) -> Result<Ou
             let handler = KeepAlive(Arc::clone(shared));
             tonic::server::Grpc::new(codec).streaming(handler, request).await
         }
+        "/etcdserverpb.Watch/Watch" => {
+            let codec = ProstCodec::<PbWatchResponse, PbWatchRequest>::default();
+            let handler = Watch(Arc::clone(shared));
+            tonic::server::Grpc::new(codec).streaming(handler, request).await
+        }
         _ => return Err(request),
     })
 }
@@ -296,6 +306,9 @@ fn defragment(
         // It goes on whoever listens.
         let work = tokio::spawn(async move {
             tokio::time::sleep(of.takes).await;
+            while by.member().defrag.is_held {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
             let mut member = by.member();
             member.is_busy = false;
             let is_done =
@@ -366,6 +379,14 @@ fn any_alarm(
     const DEACTIVATE: i32 = 2;
     Box::pin(async move {
         if request.action != DEACTIVATE {
+            let common = shared.member().common.clone();
+            let refused = {
+                let upkeep = common.lock();
+                upkeep.refuses_lists.filter(|_| upkeep.disarmed > 0)
+            };
+            if let Some(refused) = refused {
+                return refuse(refused);
+            }
             let (answer, wait) = {
                 let member = shared.member();
                 (alarm(&member, &metadata, request), member.no_leader_wait)
@@ -381,6 +402,7 @@ fn any_alarm(
         let wanted = (request.member_id, request.alarm);
         let is_raised = member.alarms.contains(&wanted);
         everywhere(&shared, |member| member.alarms.retain(|alarm| *alarm != wanted));
+        member.common.lock().disarmed += 1;
         let gone = PbAlarmMember { member_id: wanted.0, alarm: wanted.1 };
         let alarms = is_raised.then_some(gone).into_iter().collect();
         Ok(PbAlarmResponse { header: member.header(member.revision), alarms })
@@ -584,6 +606,53 @@ impl Service<tonic::Request<tonic::Streaming<PbLeaseKeepAliveRequest>>> for Keep
     }
 }
 
+/// Watches of nothing: they tell what was compacted, and progress when asked.
+struct Watch(Arc<Shared>);
+
+impl Service<tonic::Request<tonic::Streaming<PbWatchRequest>>> for Watch {
+    type Response = tonic::Response<BoxStream<PbWatchResponse>>;
+    type Error = Status;
+    type Future = BoxFuture<Self::Response, Status>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: tonic::Request<tonic::Streaming<PbWatchRequest>>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let mut asked = request.into_inner();
+            let (answers, stream) = mpsc::channel(4);
+            tokio::spawn(async move {
+                while let Ok(Some(message)) = asked.message().await {
+                    for answer in watch(&shared.member(), message.request_union) {
+                        // Two at most, and the queue holds more.
+                        let _ = answers.try_send(Ok(answer));
+                    }
+                }
+            });
+            Ok(tonic::Response::new(Box::pin(Sent(stream)) as BoxStream<PbWatchResponse>))
+        })
+    }
+}
+
+fn watch(member: &Member, request: Option<PbWatchRequestUnion>) -> Vec<PbWatchResponse> {
+    let answer = PbWatchResponse { header: member.header(member.revision), ..Default::default() };
+    match request {
+        Some(PbWatchRequestUnion::CreateRequest(create)) => {
+            let created = PbWatchResponse { created: true, ..answer.clone() };
+            let (from, compact_revision) = (create.start_revision, member.compact_revision);
+            let is_gone = from > 0 && from < compact_revision;
+            let gone = PbWatchResponse { canceled: true, compact_revision, ..answer };
+            [vec![created], if is_gone { vec![gone] } else { Vec::new() }].concat()
+        }
+        Some(PbWatchRequestUnion::ProgressRequest(_)) => {
+            vec![PbWatchResponse { watch_id: -1, ..answer }]
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn keep_alive(shared: &Shared, id: i64) -> PbLeaseKeepAliveResponse {
     let member = shared.member().clone();
     let mut upkeep = member.common.lock();
@@ -595,10 +664,10 @@ fn keep_alive(shared: &Shared, id: i64) -> PbLeaseKeepAliveResponse {
     PbLeaseKeepAliveResponse { header: member.header(member.revision), id, ttl }
 }
 
-struct Sent(mpsc::Receiver<Result<PbLeaseKeepAliveResponse, Status>>);
+struct Sent<T>(mpsc::Receiver<Result<T, Status>>);
 
-impl Stream for Sent {
-    type Item = Result<PbLeaseKeepAliveResponse, Status>;
+impl<T> Stream for Sent<T> {
+    type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.poll_recv(context)

@@ -3,13 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
-use etcdkit::store::{self, Alarm, Caller, Put, Quota, Range, Store};
+use etcdkit::store::{self, Alarm, Caller, Clock, Compat, Put, Quota, Range, Store};
 use serde_json::Value;
 
 use crate::ctl_cases;
@@ -161,8 +164,8 @@ fn living_data_that_fills_a_quota_is_named_and_nothing_is_lost() {
         "--quota-backend-bytes=33554432",
         "--quota-backend-bytes=16777216",
         "etcd.yaml",
-        "del --prefix /app/cache/",
-        "--keep-revisions 0",
+        "del --prefix PREFIX",
+        "--keep-revisions=0",
         "raised     NOSPACE",
     ];
     ask(&sandbox, &served, "reclaim").expect(3, &words);
@@ -268,6 +271,137 @@ fn odd_alarms_are_shown_and_go_and_corrupt_stops_all() {
     sandbox.run(&on("alarm disarm")).expect(7, &["of m3 is was not told", "nothing was disarmed"]);
 }
 
+/// A member of etcd 3.5, which says its quota on /metrics alone, where a fake does not answer.
+fn without_a_quota(name: &str) -> Member {
+    let mut member = Member::new(name);
+    member.version = "3.5.35".into();
+    member.alarms = vec![(member.id, NOSPACE)];
+    member
+}
+
+#[test]
+fn a_quota_that_is_assumed_makes_nothing_well() {
+    let cluster = FakeCluster::start([without_a_quota("m1")]);
+    let sandbox = Sandbox::new();
+    let on = |words: &str| format!("{words} --endpoints {}", cluster.endpoints());
+    let ran =
+        sandbox.run(&on("reclaim -w json --no-scan")).expect(3, &["2147483648 bytes, is assumed"]);
+    let report = ran.json();
+    assert_eq!((&report["outcome"], &report["writes_accepted"]), (&"full".into(), &false.into()));
+    let member = &report["members"][0];
+    assert_eq!(
+        (&member["quota_source"], &member["free_percent"]),
+        (&"assumed".into(), &Value::Null)
+    );
+    assert_eq!(step(&report, "disarm")["result"], "skipped", "{report}");
+    assert!(report["warnings"].to_string().contains("--quota-backend-bytes"), "{report}");
+    let next = report["next"].to_string();
+    assert!(next.contains("quota of m1 was not told: etcdkit") && next.contains("BYTES"), "{next}");
+    assert_eq!(cluster.members[0].member().alarms.len(), 1);
+    sandbox.run(&on("alarm disarm")).expect(7, &["the quota of m1 was not told"]);
+
+    let words = "reclaim -w json --no-scan --quota-backend-bytes 8388608";
+    let report = sandbox.run(&on(words)).expect(0, &[]).json();
+    assert_eq!(
+        (&report["outcome"], &report["writes_accepted"]),
+        (&"reclaimed".into(), &true.into())
+    );
+    let member = &report["members"][0];
+    assert_eq!(
+        (&member["quota_source"], &member["quota_bytes"]),
+        (&"given".into(), &8_388_608.into())
+    );
+    assert_eq!(cluster.members[0].member().alarms.len(), 0);
+}
+
+#[test]
+fn no_history_is_read_to_learn_that_none_was_compacted() {
+    let cluster = FakeCluster::start([Member::new("m1")]);
+    cluster.set(|member| {
+        member.revision = 5000;
+        member.alarms = vec![(member.id, NOSPACE)];
+    });
+    let line = format!("reclaim -w json --dry-run --endpoints {}", cluster.endpoints());
+    let report = Sandbox::new().run(&line).expect(0, &[]).json();
+    assert_eq!(report["compaction"]["compact_revision_before"], 0);
+    assert_eq!(cluster.members[0].calls("Watch"), 0);
+    // Where something was, only a watch tells up to where.
+    cluster.set(|member| member.compact_revision = 77);
+    Sandbox::new().run(&line);
+    assert!(cluster.members[0].calls("Watch") > 0, "{:?}", cluster.members[0].log());
+}
+
+#[test]
+fn what_a_dry_run_saw_is_told_though_something_stands_in_the_way() {
+    let mut cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    cluster.set(|member| member.alarms = vec![(member.id, NOSPACE)]);
+    cluster.members[2].stop();
+    let sandbox = Sandbox::new();
+    let line = format!("reclaim -w json --dry-run --endpoints {}", cluster.endpoints());
+    let ran = sandbox.run(&line);
+    let report = ran.json();
+    assert!(ran.code != 0 && ran.stderr.contains("m3"), "{ran}");
+    assert_eq!((&report["outcome"], &report["dry_run"]), (&"stopped".into(), &true.into()));
+    assert!(report["stopped"].as_str().is_some_and(|why| !why.is_empty()), "{report}");
+    assert_eq!(step(&report, "defrag")["result"], "left", "{report}");
+    assert_eq!(report["members"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn the_command_that_goes_on_has_all_flags_that_were_given() {
+    let mut cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    cluster.set(|member| member.alarms = vec![(member.id, NOSPACE)]);
+    cluster.members[2].stop();
+    let sandbox = Sandbox::new();
+    let given = "--command-timeout 3s --keep-revisions 7 --no-scan --accept-stall";
+    let ran = sandbox.run(&format!("reclaim {given} --endpoints {}", cluster.endpoints()));
+    let again = "reclaim --command-timeout=3s --keep-revisions=7 --no-scan --accept-stall";
+    assert!(ran.code != 0 && ran.stderr.contains(again), "{ran}");
+    // It is one as it stands there, and comes to the same.
+    let line = ran.stderr.lines().find(|line| line.contains(again)).unwrap();
+    let line = line.split_once("etcdkit ").unwrap().1;
+    let line = line.split('#').next().unwrap().replace('\'', "");
+    assert_eq!(sandbox.run(&line).code, ran.code, "{line}");
+}
+
+#[test]
+fn one_that_cannot_be_asked_for_a_write_has_not_refused_it() {
+    let cluster = FakeCluster::start(["m1", "m2", "m3"].map(Member::new));
+    let sandbox = Sandbox::new();
+    let line = format!("reclaim -w json --endpoints {}", cluster.endpoints());
+    let silence = |is_there: bool| {
+        cluster.members[1].set(|member| {
+            member.faults.clear();
+            if is_there {
+                member.faults.insert("Txn".into(), crate::fake_etcd::refusals::NO_LEADER.into());
+            }
+        });
+    };
+    silence(true);
+    let report = sandbox.run(&line).expect(3, &[]).json();
+    assert_eq!(
+        (&report["outcome"], &report["writes_accepted"]),
+        (&"unproved".into(), &Value::Null)
+    );
+    assert_eq!(report["members"][0]["accepts_writes"], true);
+    assert_eq!(report["members"][1]["accepts_writes"], Value::Null);
+    let detail = step(&report, "prove")["detail"].to_string();
+    assert!(detail.contains("m2 could not be asked"), "{detail}");
+    let words = ["it is not known whether writes are accepted"];
+    let ran = sandbox.run(&line.replace("-w json", "")).expect(3, &words);
+    assert!(!ran.stdout.contains("NO WRITES"), "{ran}");
+
+    // An election passes.
+    let asked = cluster.members[1].calls("Txn");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("a question", || cluster.members[1].calls("Txn") > asked);
+            silence(false);
+        });
+        sandbox.run(&line).expect(0, &[]);
+    });
+}
+
 /// Fills a directory as a server with a quota would; returns its living keys.
 fn fill_dir(dir: &Path, key: impl Fn(usize) -> String) -> usize {
     let quota = Quota::Bytes(QUOTA);
@@ -329,8 +463,13 @@ fn a_stopped_server_at_its_quota_is_brought_back_in_its_directory() {
     assert!(report["free_percent"].as_i64() >= Some(20), "{report}");
     assert_eq!(report["alarms_before"][0]["alarm"], "NOSPACE");
     assert_eq!(report["alarms"], serde_json::json!([]));
-    let record = records(&sandbox).pop().unwrap();
-    assert_eq!((&record["operation"], &record["result"]), (&"reclaim".into(), &"ok".into()));
+    let records = records(&sandbox);
+    let results: Vec<_> = records.iter().map(|record| record["result"].as_str()).collect();
+    assert_eq!(results, [Some("begun"), Some("ok")]);
+    assert!(records.iter().all(|record| record["operation"] == "reclaim"));
+    assert_eq!(records[0]["before"], records[1]["before"]);
+    assert!(records[1]["before"]["status_hash"].is_number(), "{}", records[1]);
+    assert!(records[1]["after"]["status_hash"].is_number(), "{}", records[1]);
     sandbox.run(&format!("reclaim {flags} --exit-on-noop")).expect(10, &["nothing to do"]);
     serves_again(&dir, keys);
 }
@@ -340,17 +479,13 @@ fn a_directory_full_of_living_data_is_left_with_its_alarm() {
     let sandbox = Sandbox::new();
     let dir = sandbox.path("d");
     let keys = fill_dir(&dir, |number| format!("/app/cache/k{number:06}"));
-    let words = [
-        "will take no writes",
-        "/app/cache/",
-        "--quota-backend-bytes=33554432",
-        "NOSPACE -> NOSPACE",
-    ];
+    let words =
+        ["will take no writes", "/app/cache/", "--quota-backend-bytes=", "NOSPACE -> NOSPACE"];
     let flags = "--data-dir d --quota-backend-bytes 16777216";
     sandbox.run(&format!("reclaim {flags}")).expect(3, &words);
-    // With the larger quota, there is room, and the alarm goes.
+    // With a larger quota, there is room, and the alarm goes.
     let words = ["reclaimed", "NOSPACE -> none"];
-    sandbox.run("reclaim --data-dir d --quota-backend-bytes 33554432").expect(0, &words);
+    sandbox.run("reclaim --data-dir d --quota-backend-bytes 67108864").expect(0, &words);
     serves_again_with(&dir, keys);
 }
 
@@ -400,4 +535,188 @@ fn a_run_on_a_directory_that_is_killed_loses_nothing() {
         rounds += 1;
     }
     println!("{rounds} rounds in {:?}", began.elapsed());
+}
+
+const FLAGS: &str = "--data-dir d --quota-backend-bytes 16777216";
+
+#[test]
+fn a_database_that_a_server_waits_for_stays_in_its_place() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    // As bbolt does it: opened, and then the lock is tried again and again.
+    let path = dir.join("member/snap/db");
+    let waiting = fs::File::open(&path).unwrap();
+    let words = ["in use by process", "nothing was lost", "goes on where this one has stopped"];
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(8, &words);
+    let ids = |meta: fs::Metadata| (meta.dev(), meta.ino(), meta.len());
+    assert_eq!(ids(waiting.metadata().unwrap()), ids(fs::metadata(&path).unwrap()));
+    drop(waiting);
+    let report = sandbox.run(&format!("reclaim {FLAGS} -w json")).expect(0, &[]).json();
+    assert_eq!(report["outcome"], "reclaimed", "{report}");
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn an_alarm_at_a_quota_that_is_not_told_is_not_judged() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    let before = sandbox.picture();
+    let words = ["--quota-backend-bytes", "2147483648", "nothing was changed"];
+    sandbox.run("reclaim --data-dir d").expect(7, &words);
+    sandbox.run("reclaim --data-dir d --dry-run").expect(7, &words);
+    assert_eq!(sandbox.picture(), before);
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["NOSPACE -> none"]);
+    // Without the alarm nothing is to be judged.
+    sandbox.run("reclaim --data-dir d").expect(0, &["nothing to do"]);
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn failures_say_that_nothing_was_changed() {
+    let sandbox = Sandbox::new();
+    let store = Store::open(&sandbox.path("d"), store::Options::default()).unwrap();
+    sandbox.run("reclaim --data-dir d").expect(8, &["in use", "nothing was changed"]);
+    store.close().unwrap();
+    drop(store);
+    sandbox.run("reclaim --data-dir nothing").expect(9, &["nothing was changed"]);
+    let db = sandbox.path("d/member/snap/db");
+    let mut bytes = fs::read(&db).unwrap();
+    for byte in bytes.iter_mut().skip(8192) {
+        *byte ^= 0x55;
+    }
+    fs::write(&db, bytes).unwrap();
+    sandbox.run("reclaim --data-dir d").expect(6, &["nothing was changed"]);
+}
+
+#[test]
+fn new_files_are_the_owners_and_others_stay_whose_they_are() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give files away");
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let keys = fill_dir(&dir, pods);
+    let (snap, wal) = (dir.join("member/snap"), dir.join("member/wal"));
+    let segment = fs::read_dir(&wal).unwrap().next().unwrap().unwrap().path();
+    // A torn end, of which a copy is kept.
+    let torn = [fs::read(&segment).unwrap(), vec![0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]].concat();
+    fs::write(&segment, torn).unwrap();
+    fs::set_permissions(&segment, fs::Permissions::from_mode(0o640)).unwrap();
+    for path in [&snap, &wal, &snap.join("db"), &segment] {
+        lchown(path, Some(1234), Some(4321)).unwrap();
+    }
+    let (note, mine) = (snap.join("note"), wal.join("note"));
+    fs::write(&note, b"x").unwrap();
+    fs::write(&mine, b"x").unwrap();
+    let ids = |path: &Path| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.uid(), meta.gid(), meta.mode() & 0o777)
+    };
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["reclaimed"]);
+    let broken = segment.with_extension("wal.broken");
+    assert_eq!((ids(&broken), ids(&segment)), ((1234, 4321, 0o640), (1234, 4321, 0o640)));
+    assert_eq!(ids(&snap.join("db")), (1234, 4321, 0o600));
+    for path in [&note, &mine] {
+        assert_eq!(ids(path).0, 0, "{}", path.display());
+    }
+    // What a killed run had not yet given goes to the owner where nothing else is to be done.
+    let left = wal.join("1.tmp");
+    fs::write(&left, b"x").unwrap();
+    sandbox.run(&format!("reclaim {FLAGS} --dry-run")).expect(0, &["nothing to do"]);
+    assert_eq!(ids(&left).0, 0);
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["nothing to do"]);
+    assert_eq!((ids(&left).0, ids(&mine).0), (1234, 0));
+    serves_again(&dir, keys);
+}
+
+#[test]
+fn segments_and_snapshots_of_the_member_stay() {
+    let sandbox = Sandbox::new();
+    let dir = sandbox.path("d");
+    let options = |snapshot_count: u64| {
+        let options = store::Options::default().compat(Compat::V3_6).unsafe_no_fsync(true);
+        let options = options.snaps_max(0_usize).wals_max(0_usize);
+        options.snapshot_count(snapshot_count).wal_segment_bytes(64_u64 << 10)
+    };
+    let fill = |options: store::Options, count: u32| {
+        let store = Store::open(&dir, options).unwrap();
+        for number in 0..count {
+            let (key, value) = ((number % 50).to_be_bytes(), [7; 100]);
+            let put = Put { key: &key, value: &value, ..Put::default() };
+            store.put(&Caller::default(), put).unwrap();
+        }
+        store
+    };
+    fill(options(500), 5000).close().unwrap();
+    // So many that it is time for a snapshot, by etcd's count.
+    let store = fill(options(1 << 40), 10_500);
+    let raise = Alarm { action: 1, member_id: store.member_id().0, alarm: 1 };
+    store.alarm(&Caller::default(), raise).unwrap();
+    store.close().unwrap();
+    let names = |folder: &str, end: &str| {
+        let mut names = sandbox.names(folder);
+        names.retain(|name| name.ends_with(end));
+        names
+    };
+    let snaps = names("d/member/snap", ".snap");
+    let segments = names("d/member/wal", ".wal");
+    assert!(snaps.len() > 6 && segments.len() > 6, "{snaps:?} {segments:?}");
+    sandbox.run(&format!("reclaim {FLAGS}")).expect(0, &["reclaimed"]);
+    assert_eq!(names("d/member/snap", ".snap"), snaps);
+    let now = names("d/member/wal", ".wal");
+    assert!(now.starts_with(&segments), "{now:?} {segments:?}");
+}
+
+/// Time that a test moves.
+#[derive(Debug, Default)]
+struct Moved(AtomicU64);
+
+impl Clock for Moved {
+    fn now(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+
+    fn unix_ms(&self) -> u64 {
+        1_700_000_000_000
+    }
+}
+
+#[test]
+fn remaining_times_in_the_log_are_taken_over() {
+    let sandbox = Sandbox::new();
+    let archive = "etcd-3.5/killed-datadir.tar.gz";
+    let (running, dir) = (sandbox.unpack(archive, "running"), sandbox.path("d"));
+    let clock = Arc::new(Moved::default());
+    let options = || {
+        let options = store::Options::default().lease_checkpoints(Some(Duration::ZERO));
+        options.clock(Arc::clone(&clock) as Arc<dyn Clock>)
+    };
+    let me = Caller::default();
+    // Changes go to the log, and to its database too late for the copy.
+    let store = Store::open(&running, options().batch_interval(Duration::from_secs(3600)));
+    let store = store.unwrap();
+    sandbox.sh("cp -r running d").expect(0, &[]);
+    store.lease_grant(&store.caller_named("root"), 0x77, 5000).unwrap();
+    let log = || {
+        fs::read_dir(running.join("member/wal"))
+            .unwrap()
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum::<u64>()
+    };
+    let before = log();
+    clock.0.store(1000, Ordering::SeqCst);
+    until("a checkpoint", || log() > before);
+    sandbox.sh("rm -r d/member/wal; cp -r running/member/wal d/member/wal").expect(0, &[]);
+    drop(store);
+    sandbox.run("reclaim --data-dir d --quota-backend-bytes 1").expect(3, &[]);
+    let store = Store::open(&dir, options()).unwrap();
+    let left = store.lease_time_to_live(&me, 0x77, false);
+    let left = left.or_else(|_| store.lease_time_to_live(&store.caller_named("root"), 0x77, false));
+    let left = left.unwrap().body;
+    assert_eq!(left.granted_ttl_s, 5000);
+    assert!(left.ttl_s < 4500, "{left:?}");
+    store.close().unwrap();
 }

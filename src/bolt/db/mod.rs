@@ -38,7 +38,7 @@ use self::commit::Writer;
 use self::view::{Moment, Shared};
 use super::disk::{Disk, DiskFile};
 use super::walk::{Bits, Ignore, Visit, Walk, walk_marking};
-use super::{DEPTH_MAX, File, Source};
+use super::{DEPTH_MAX, File, Source, orphan};
 use crate::format::finding::Severity;
 use crate::format::meta::{Meta, NO_FREELIST, PAGE_SIZE_MAX, PAGE_SIZE_MIN};
 use crate::format::page::{FREELIST, Header, LEAF};
@@ -362,6 +362,28 @@ impl Db {
         // The lock goes with the last handle in any case.
         let _ = rustix::fs::flock(self.handle.shared.file.file(), FlockOperation::Unlock);
         drop(writer);
+    }
+
+    /// Ends all writing to a file that has no name any more, and takes its metas away: a program
+    /// that had opened it by its name, and gets its lock now, must not go on with it. Views read
+    /// on.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn disown(&self) -> Result<(), Error> {
+        let writer = self.handle.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.handle.poison.set("it has no name any more".into());
+        let page_bytes = self.view().moment.meta().page_size;
+        let file = &self.handle.shared.file;
+        orphan::invalidate(page_bytes, &mut |bytes, offset| file.write_all_at(bytes, offset))?;
+        drop(writer);
+        Ok(())
+    }
+
+    /// Returns the length of both metas' pages, in bytes.
+    #[must_use]
+    pub fn metas_bytes(&self) -> u64 {
+        u64::from(self.view().moment.meta().page_size).saturating_mul(2)
     }
 
     /// Takes the file out of a database that nobody else holds, with a view of it: no clone, no

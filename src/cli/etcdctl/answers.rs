@@ -9,9 +9,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::text::{shown, size};
+use super::text::size;
 use super::{go_values, table};
 use crate::cli::WriteOut;
+use crate::cli::output::shown;
 use crate::live::{Alarms, HashKv, Header, Health, Member, Members, Status};
 
 /// How to print.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::text::push;
+use crate::cli::output::push;
 
 /// Writes a duration as Go does: `6.901624ms`, `5.001527342s`, `1m30s`, `0s`
 /// (time, `Duration.String`, Go 1.26).

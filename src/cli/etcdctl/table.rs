@@ -3,7 +3,7 @@
 //! **Source**: tablewriter 1.1.4 as etcdctl/ctlv3/command/printer_table.go sets it up, checked at
 //! 3.7.3. Older ones draw the same cells with `+`, `-` and `|`.
 
-use super::text::shown;
+use crate::cli::output::shown;
 
 /// Draws a table; headings are put in capitals, their underscores become blanks.
 pub(in crate::cli) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {

@@ -1,27 +1,4 @@
-//! Texts and sizes as they are shown.
-
-use std::fmt::Write;
-
-/// Writes a text that came from a member for a terminal: control characters are spelt.
-pub(in crate::cli) fn shown(text: &str) -> String {
-    let mut shown = String::new();
-    for c in text.chars() {
-        match c {
-            c if c.is_control() => push(&mut shown, c),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-pub(super) fn push(text: &mut String, c: char) {
-    let number = u32::from(c);
-    // Writing into a string cannot fail.
-    let _ = match number {
-        0..0x80 => write!(text, "\\x{number:02x}"),
-        _ => write!(text, "\\u{number:04x}"),
-    };
-}
+//! Sizes as they are shown.
 
 /// Writes a size as etcdctl and etcdutl do: powers of 1000, one digit after the point below ten
 /// (go-humanize 1.0.1, `Bytes`).

@@ -21,11 +21,11 @@ use serde::Serialize;
 use super::verdict::{Remark, Urgency};
 use super::{MemberView, Trouble, View, attend, gather, open, optional_hex, wait};
 use crate::live::{Answers, Cause, Cluster, HashKv, Settings};
-use crate::ops::{Error, ExitCode, Progress};
+use crate::ops::{Error, ExitCode, Progress, admin};
 
-/// Time between two tries.
 /// Bytes of a database that a member hashes in a second at least.
 const BYTES_A_SECOND: u64 = 64 << 20;
+/// Time between two tries.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What to compare.
@@ -182,7 +182,6 @@ pub fn consistency(
     }
 }
 
-/// Where to ask the members that answer, each once: the leader last, as writes wait for it most.
 /// Returns how long a member may hash: one that is given up hashes on, and the next one would stand
 /// still beside it.
 fn limit(view: &View, command_timeout: Duration) -> Duration {
@@ -191,6 +190,7 @@ fn limit(view: &View, command_timeout: Duration) -> Duration {
     command_timeout.max(Duration::from_secs(10 + largest / BYTES_A_SECOND))
 }
 
+/// Where to ask the members that answer, each once: the leader last, as writes wait for it most.
 fn in_order(view: &View) -> Vec<String> {
     let mut members: Vec<&MemberView> = view.members.iter().filter(|m| m.answered()).collect();
     members.sort_by_key(|member| member.is_leader == Some(true));
@@ -200,11 +200,7 @@ fn in_order(view: &View) -> Vec<String> {
 /// Says beforehand that the user may not, where that can be known.
 fn permitted(cluster: &Cluster) -> Result<(), Error> {
     match cluster.access() {
-        Ok(access) if access.is_admin() => Ok(()),
-        Ok(access) => {
-            let what = format!("the user {} may not ask for hashes", access.user);
-            Err(Error::new(ExitCode::Tls, what).hint("use a user with the role root"))
-        }
+        Ok(access) => admin::check(&access, "ask for hashes"),
         Err(error) => {
             let error = Error::from(error);
             // A member without a leader still answers HashKV.
@@ -224,12 +220,8 @@ fn unanswered(view: &View) -> Error {
         let error = Error::new(ExitCode::Failed, "only learners answered, which give no hashes");
         return error.hint("give the endpoint of a member that votes, or --cluster");
     }
-    let why: Vec<String> = view
-        .members
-        .iter()
-        .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-        .collect();
-    Error::new(view.status_code(), format!("no member answers ({})", why.join("; ")))
+    let nobody = || Error::new(view.status_code(), "no member answers");
+    view.unanswered().unwrap_or_else(nobody)
 }
 
 fn says(cause: &Cause, words: &str) -> bool {

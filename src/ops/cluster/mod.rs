@@ -459,6 +459,23 @@ impl View {
         ExitCode::Ok
     }
 
+    /// Says that no member answers, and why for each; `None` where one does.
+    #[must_use]
+    pub(in crate::ops) fn unanswered(&self) -> Option<Error> {
+        if self.members.iter().any(MemberView::answered) {
+            return None;
+        }
+        let why = |member: &MemberView| {
+            Some(format!("{}: {}", member.endpoint.as_deref()?, member.reason.as_deref()?))
+        };
+        let why: Vec<String> = self.members.iter().filter_map(why).collect();
+        let message = match why.is_empty() {
+            true => "no member answers".to_owned(),
+            false => format!("no member answers: {}", why.join("; ")),
+        };
+        Some(Error::new(self.status_code(), message))
+    }
+
     /// Returns what `health` exits with: whether the members serve.
     #[must_use]
     pub fn health_code(&self) -> ExitCode {

@@ -29,6 +29,8 @@ pub enum Source {
     Status,
     /// The member's `/metrics` (etcd 3.5).
     Metrics,
+    /// Whoever ran the command (`--quota-backend-bytes`).
+    Given,
     /// Nobody: the default is assumed.
     Assumed,
 }
@@ -57,6 +59,13 @@ impl Quota {
             _ => None,
         };
         Self { bytes, source }
+    }
+
+    /// Takes what whoever ran the command says, as a server's flag: 0 for the default, below 0 for
+    /// no limit.
+    #[must_use]
+    pub fn given(bytes: i64) -> Self {
+        Self { source: Source::Given, ..Self::of(0, Some(bytes)) }
     }
 
     /// Returns how much of it is used, in whole percent, rounded down.

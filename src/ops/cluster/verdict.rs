@@ -430,14 +430,22 @@ fn alarms(view: &View, remarks: &mut Remarks) {
 fn compaction(view: &View) -> String {
     let newest = view.answering().filter_map(|member| member.revision).max().unwrap_or(0);
     let revision = if newest > KEPT_REVISIONS { newest - KEPT_REVISIONS } else { newest };
-    view.ctl(&["compaction", &revision.to_string()])
+    let line = view.ctl(&["compaction", &revision.to_string()]);
+    // How far it is compacted, no member says of itself.
+    let joint = if line.contains(" # ") { ";" } else { " #" };
+    format!("{line}{joint} unless it is compacted there already: then the next line")
 }
 
-/// The commands that get writes back: compact, defragment one by one with the leader last, disarm.
+/// The commands that get writes back: the one that does what is left to do, and the same by hand,
+/// compact, defragment one by one with the leader last, disarm.
 ///
 /// etcdctl's disarm takes every alarm away, so it is not told to anybody whose data differs.
 fn reclaim(view: &View, may_disarm: bool) -> Vec<String> {
-    let mut next = vec![compaction(view)];
+    let mut next = Vec::new();
+    if may_disarm {
+        next.push(view.command("etcdkit", Some(&view.endpoints()), &["reclaim"]));
+    }
+    next.push(compaction(view));
     next.extend(defrags(view, |_| true));
     next.push(match may_disarm {
         true => view.ctl(&["alarm", "disarm"]),

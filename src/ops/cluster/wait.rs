@@ -110,12 +110,7 @@ fn has_answers(view: &View) -> bool {
 }
 
 fn nobody(view: &View) -> String {
-    let why: Vec<String> = view
-        .members
-        .iter()
-        .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-        .collect();
-    format!("no member answers ({})", why.join("; "))
+    view.unanswered().map(|error| error.message).unwrap_or_default()
 }
 
 /// How long, how often, for what.

@@ -26,16 +26,14 @@ use serde_json::json;
 
 use super::cluster::{Access, attend, wait};
 use super::lock::Lock;
-use super::{Error, ExitCode, Progress, audit};
+use super::{Error, ExitCode, Progress, admin, audit};
 use crate::live::{self, Cluster, Header, Range};
 use samples::{Moment, Samples};
 pub use window::Keep;
-use window::{Decision, Evidence, Kubernetes, words};
+use window::{Decision, Evidence, KUBERNETES_KEY, Kubernetes, words};
 
 /// What it is called in records and locks.
 const OPERATION: &str = "compaction";
-/// The key in which Kubernetes' API servers agree on compactions.
-const KUBERNETES_KEY: &str = "compact_rev_key";
 /// Limit for the rows to go: days of a slow disk.
 const PHYSICAL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time between two looks at how much is in use meanwhile.
@@ -166,7 +164,8 @@ pub fn run(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
-    check_access(cluster, progress)?;
+    let asked = cluster.clone();
+    admin::check(&attend(progress, move || Ok(asked.access()?))?, "compact")?;
     let mut window = window(cluster, options.keep, &options.audit_log, progress)?;
     if let (None, true, false, Keep::Duration(least)) =
         (window.revision, options.wait, options.dry_run, options.keep)
@@ -561,22 +560,4 @@ fn to_come(revision: i64, newest: i64) -> Error {
     let message = format!("revision {revision} is still to come: the newest is {newest}");
     Error::new(ExitCode::NotFound, message)
         .hint("--keep-revisions N compacts at N revisions below the newest")
-}
-
-/// Says beforehand that who asks may not.
-fn check_access(cluster: &Arc<Cluster>, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = cluster.clone();
-    let access = attend(progress, move || Ok(asked.access()?))?;
-    if access.is_admin() {
-        return Ok(());
-    }
-    let has = match access.roles.as_slice() {
-        [] => String::new(),
-        roles => format!("; it has {}", roles.join(", ")),
-    };
-    let message =
-        format!("the user {} may not compact: that needs the role root{has}", access.user);
-    Err(Error::new(ExitCode::Tls, message).because("auth").hint(
-        "use a user with the role root, as --user root, with the password in ETCDCTL_PASSWORD",
-    ))
 }

@@ -32,7 +32,10 @@ pub enum Keep {
     Default,
 }
 
-/// What `compact_rev_key` says.
+/// The key in which Kubernetes' API servers agree on compactions.
+pub const KUBERNETES_KEY: &str = "compact_rev_key";
+
+/// What [`KUBERNETES_KEY`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kubernetes {
     /// Its value: the revision that an API server compacted to last.

@@ -335,7 +335,8 @@ impl Proof {
             format!("4 delete   {}, {} objects; one write after it", self.key, self.deleted),
             format!("5 full     after {} writes of 64 KiB:", self.writes_until_full),
             format!("           {}", self.refusal()),
-            "6 reclaim  compaction, defrag, alarm disarm: writes are taken again".into(),
+            "6 reclaim  compaction, defrag, alarm disarm, as etcdkit reclaim does: writes go again"
+                .into(),
             "7 restore  the snapshot into a new directory, above every revision that was served"
                 .into(),
             format!("8 serve    it; {} would start on it too", self.newest_etcd()),
@@ -349,6 +350,7 @@ impl Proof {
             "The same on your own cluster:".into(),
             "  etcdkit snapshot save FILE --endpoints E".into(),
             "  etcdkit snapshot verify FILE".into(),
+            "  etcdkit reclaim --endpoints E --dry-run".into(),
             "  etcdkit snapshot restore FILE --data-dir DIR --dry-run".into(),
             "  etcdkit serve --data-dir DIR".into(),
         ]);

@@ -80,6 +80,7 @@ impl Groups {
     }
 
     /// Returns what keys of the same group as this one begin with.
+    #[cfg(feature = "live")]
     pub(in crate::ops) fn prefix_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         let end = self.end(key, registry::parse_key(key, DEFAULT_PREFIX));
         key.get(..end.min(PREFIX_BYTES_MAX)).unwrap_or_default()
@@ -121,6 +122,12 @@ impl Groups {
         };
         self.groups.push(group);
         self.groups.last_mut().unwrap_or(&mut self.other)
+    }
+
+    /// Tells whether a key's group is one of its own, not that of all other keys.
+    #[cfg(feature = "live")]
+    pub(in crate::ops) fn has_own(&self, key: &[u8]) -> bool {
+        self.places.contains_key(self.prefix_of(key))
     }
 
     /// Returns all groups, largest first; the one of all other keys last, where there are any.

@@ -22,7 +22,9 @@ pub use groups::{GROUPS_MAX, Group};
 pub use space::Space;
 pub use tally::{Bucket, LargeValue, RewrittenKey};
 
-pub(in crate::ops) use self::groups::{Depth, Groups};
+pub(in crate::ops) use self::groups::Depth;
+#[cfg(feature = "live")]
+pub(in crate::ops) use self::groups::Groups;
 use self::tally::{Counted, Tally};
 use super::subject::Subject;
 use super::{Error, ExitCode, Progress, shell_word};

@@ -48,7 +48,8 @@ impl Role {
 /// What a member must give back to be worth its stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MinGain {
-    /// [`GAIN_PERCENT_MIN`] of its file, and [`GAIN_BYTES_MIN`].
+    /// [`GAIN_PERCENT_MIN`] of its file, and [`GAIN_BYTES_MIN`]. Beside a rule: whatever makes
+    /// an end of what the rule names, else [`RULE_GAIN_PERCENT_MIN`].
     #[default]
     Worthwhile,
     /// So many bytes.
@@ -79,6 +80,9 @@ impl MinGain {
 pub const GAIN_BYTES_MIN: i64 = 1 << 20;
 /// Percent of the file below which a gain is not worth it unless told.
 pub const GAIN_PERCENT_MIN: i64 = 10;
+/// Percent of the file below which a member is not done for a rule that would hold afterwards as
+/// well, as `dbQuotaUsage > 0.8` of a database full of living data: each run would stall it again.
+pub const RULE_GAIN_PERCENT_MIN: i64 = 1;
 /// Entries that a member may be behind and still count as caught up: what is written while the
 /// members are asked makes some.
 pub const LAG_MAX: u64 = 1000;
@@ -99,13 +103,20 @@ pub fn not_worth(member: &MemberView, min_gain: MinGain, rule: Option<&Rule>) ->
     }
     let size = Size::of(member);
     let (gain, percent) = (size.gain(), quota::percent(size.gain(), size.db_bytes));
-    let too_little = match min_gain {
-        // A rule is asked instead.
-        MinGain::Worthwhile if rule.is_some() => false,
-        MinGain::Worthwhile => gain < GAIN_BYTES_MIN || percent < GAIN_PERCENT_MIN,
-        MinGain::Bytes(bytes) => gain < bytes,
-        MinGain::Percent(wanted) => percent < wanted,
-        MinGain::Nothing => false,
+    let too_little = match (min_gain, rule) {
+        (MinGain::Worthwhile, None) => gain < GAIN_BYTES_MIN || percent < GAIN_PERCENT_MIN,
+        (MinGain::Worthwhile, Some(rule)) => {
+            if percent >= RULE_GAIN_PERCENT_MIN || !rule.holds(&Figures::of(member).packed()) {
+                return None;
+            }
+            return Some(format!(
+                "the rule would hold afterwards as well: it would give back {gain} bytes, \
+                 {percent} % of its file; --force defragments it all the same"
+            ));
+        }
+        (MinGain::Bytes(bytes), _) => gain < bytes,
+        (MinGain::Percent(wanted), _) => percent < wanted,
+        (MinGain::Nothing, _) => false,
     };
     too_little.then(|| format!("it would give back {gain} bytes, {percent} % of its file"))
 }
@@ -127,67 +138,91 @@ pub fn next(view: &View, left: &[u64]) -> Option<u64> {
 pub enum Bar {
     /// CORRUPT is raised.
     Corrupt(String),
-    /// It, or another, is behind, which mends itself.
-    Behind(String),
-    /// Its own trouble, or where it is none of the cluster's doing, that of nobody at all.
+    /// It is no member any more.
+    Gone(String),
+    /// Its own trouble.
     Own(String),
-    /// Another member's trouble; whether there is no majority without that one and this.
+    /// Other members' troubles; whether there is no majority without those and this one.
     Other(String, bool),
+    /// It is behind, which mends itself.
+    OwnLag(String),
+    /// Others are behind, which mends itself.
+    Behind(String),
 }
 
-/// Decides whether a member's turn may begin. NOSPACE counts for nothing: it is why this is done.
-///
-/// # Errors
-///
-/// What stands in the way, the worst first.
-pub fn gate(view: &View, id: u64) -> Result<(), Bar> {
+impl Bar {
+    /// Returns what is wrong with other members; `None` where it is something else.
+    #[must_use]
+    pub fn of_others(&self) -> Option<&str> {
+        match self {
+            Self::Other(what, _) | Self::Behind(what) => Some(what),
+            _ => None,
+        }
+    }
+}
+
+/// Decides whether a member's turn may begin: returns what stands in the way, the worst first; an
+/// empty list where nothing does. NOSPACE counts for nothing: it is why this is done.
+#[must_use]
+pub fn gate(view: &View, id: u64) -> Vec<Bar> {
     if let Some(alarm) = view.alarms.iter().find(|alarm| alarm.alarm == "CORRUPT") {
         let who = alarm.name.clone().unwrap_or_else(|| format!("{:x}", alarm.id));
-        return Err(Bar::Corrupt(format!("CORRUPT is raised for {who}")));
+        return vec![Bar::Corrupt(format!("CORRUPT is raised for {who}"))];
     }
-    let why = |member: &MemberView| {
-        let reason = member.reason.clone().unwrap_or_else(|| match member.is_unstarted() {
-            true => "it was added and has not started".to_owned(),
-            false => "it was not reached".to_owned(),
-        });
-        format!("{}: {reason}", member.label())
-    };
     let Some(own) = view.members.iter().find(|member| member.id == Some(id)) else {
-        return Err(Bar::Own(format!("{id:x} is no member any more")));
+        return vec![Bar::Gone(format!("{id:x} is no member any more"))];
     };
-    if !own.serves() {
-        return Err(Bar::Own(why(own)));
-    }
     let others = || view.members.iter().filter(|member| member.id != Some(id));
-    let sick: Vec<String> = others().filter(|member| !member.serves()).map(why).collect();
+    let mut bars = Vec::new();
+    if is_sick(own) {
+        bars.push(Bar::Own(sickness(own)));
+    }
+    let sick: Vec<String> = others().filter(|member| is_sick(member)).map(sickness).collect();
     if !sick.is_empty() {
         // A learner's stall takes no vote away.
         let lost = own.is_learner != Some(true) && !can_be_spared(view, id);
-        return Err(Bar::Other(sick.join("; "), lost));
+        bars.push(Bar::Other(sick.join("; "), lost));
     }
-    let is_behind = |member: &&MemberView| {
-        let lags = [member.raft_lag, member.apply_lag];
-        lags.into_iter().flatten().any(|lag| lag > LAG_MAX)
-    };
-    let behind: Vec<String> = view
-        .members
-        .iter()
-        .filter(is_behind)
-        .map(|member| {
-            let lag = member.raft_lag.max(member.apply_lag).unwrap_or(0);
-            format!("{} is {lag} entries behind", member.label())
-        })
-        .collect();
-    if behind.is_empty() { Ok(()) } else { Err(Bar::Behind(behind.join("; "))) }
+    bars.extend(lag(own).map(Bar::OwnLag));
+    let behind: Vec<String> = others().filter_map(lag).collect();
+    if !behind.is_empty() {
+        bars.push(Bar::Behind(behind.join("; ")));
+    }
+    bars
 }
 
-/// Tells whether the other voters that serve are a majority.
+/// Tells whether a member neither serves nor is on its way to.
+fn is_sick(member: &MemberView) -> bool {
+    let catches_up = member.leader.is_some() && is_behind(member);
+    !member.serves() && !catches_up
+}
+
+fn sickness(member: &MemberView) -> String {
+    let reason = member.reason.clone().unwrap_or_else(|| match member.is_unstarted() {
+        true => "it was added and has not started".to_owned(),
+        false => "it was not reached".to_owned(),
+    });
+    format!("{}: {reason}", member.label())
+}
+
+/// Tells whether a member is behind; one that has much to apply refuses reads meanwhile.
+fn is_behind(member: &MemberView) -> bool {
+    member.answered() && [member.raft_lag, member.apply_lag].iter().flatten().any(|l| *l > LAG_MAX)
+}
+
+/// Says how far a member is behind; `None` where it is not, or is sick.
+fn lag(member: &MemberView) -> Option<String> {
+    let lag = member.raft_lag.max(member.apply_lag).filter(|_| is_behind(member))?;
+    (!is_sick(member)).then(|| format!("{} is {lag} entries behind", member.label()))
+}
+
+/// Tells whether the other voters that serve and have caught up are a majority.
 #[must_use]
 pub fn can_be_spared(view: &View, id: u64) -> bool {
     let others = view.members.iter().filter(|member| member.id != Some(id));
     let votes = others.filter(|member| member.is_learner != Some(true));
-    let serving = votes.filter(|member| member.serves()).count();
-    view.quorum.needed.is_some_and(|needed| serving >= needed)
+    let able = votes.filter(|member| member.serves() && !is_behind(member)).count();
+    view.quorum.needed.is_some_and(|needed| able >= needed)
 }
 
 /// Returns who is to lead instead: a voter that serves and has caught up, rather one whose turn is
@@ -283,6 +318,7 @@ mod tests {
 
     fn member(name: &str, id: u64) -> MemberView {
         let mut member = MemberView::default().serving(true);
+        member.version = Some("3.6.16".into());
         (member.id, member.name) = (Some(id), Some(name.into()));
         member.endpoint = Some(format!("http://{name}:2379"));
         (member.is_leader, member.is_learner) = (Some(false), Some(false));
@@ -348,6 +384,30 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_that_nothing_makes_an_end_of_stalls_nobody_again_and_again() {
+        let sized = |in_use: i64| {
+            let mut member = member("m", 1);
+            member.quota = Some(100 << 20);
+            (member.db_size, member.db_size_in_use) = (Some(90 << 20), Some(in_use));
+            member
+        };
+        let ask = |in_use, rule, min_gain| {
+            not_worth(&sized(in_use), min_gain, Some(&Rule::parse(rule).unwrap()))
+        };
+        let usage = "dbQuotaUsage > 0.8 || dbSizeFree > 200MiB";
+        let full = (90 << 20) - 100_000;
+        let why = ask(full, usage, MinGain::Worthwhile).expect("it is pointless");
+        assert!(why.contains("hold afterwards as well") && why.contains("100000 bytes"), "{why}");
+        assert!(why.contains("--force"), "{why}");
+        // One percent is something, and what makes an end of it is done for less.
+        assert_eq!(ask(89 << 20, usage, MinGain::Worthwhile), None);
+        assert_eq!(ask(full, "dbSizeFree > 90000", MinGain::Worthwhile), None);
+        for told in [MinGain::Nothing, MinGain::Bytes(0), MinGain::Percent(0)] {
+            assert_eq!(ask(full, usage, told), None, "{told:?}");
+        }
+    }
+
+    #[test]
     fn gains_are_written_as_bytes_or_percent() {
         for (text, expected) in [
             ("10%", Some(MinGain::Percent(10))),
@@ -373,12 +433,12 @@ mod tests {
         let mut view = view();
         let raise = |alarm| vec![AlarmView { id: 2, name: Some("m2".into()), alarm }];
         view.alarms = raise("NOSPACE");
-        assert_eq!(gate(&view, 2), Ok(()));
+        assert_eq!(gate(&view, 2), []);
         view.alarms = raise("CORRUPT");
-        let corrupt = || Bar::Corrupt("CORRUPT is raised for m2".into());
-        assert_eq!(gate(&view, 3), Err(corrupt()));
+        let corrupt = || [Bar::Corrupt("CORRUPT is raised for m2".into())];
+        assert_eq!(gate(&view, 3), corrupt());
         view.members[2] = member("m3", 3).serving(false);
-        assert_eq!(gate(&view, 3), Err(corrupt()), "before all else");
+        assert_eq!(gate(&view, 3), corrupt(), "before all else");
     }
 
     #[test]
@@ -387,22 +447,48 @@ mod tests {
         view.members[2] = member("m3", 3).serving(false);
         view.members[2].reason = Some("connection refused".into());
         let why = || "m3: connection refused".to_owned();
-        assert_eq!(gate(&view, 2), Err(Bar::Other(why(), true)), "m1 alone is no majority");
-        assert_eq!(gate(&view, 3), Err(Bar::Own(why())));
-        assert_eq!(gate(&view, 4), Err(Bar::Other(why(), false)), "a learner takes no vote");
+        assert_eq!(gate(&view, 2), [Bar::Other(why(), true)], "m1 alone is no majority");
+        assert_eq!(gate(&view, 3), [Bar::Own(why())]);
+        assert_eq!(gate(&view, 4), [Bar::Other(why(), false)], "a learner takes no vote");
         view.members.push(member("m5", 5));
-        assert_eq!(gate(&view, 2), Err(Bar::Other(why(), false)));
-        assert_eq!(gate(&view, 9), Err(Bar::Own("9 is no member any more".into())));
+        assert_eq!(gate(&view, 2), [Bar::Other(why(), false)]);
+        assert_eq!(gate(&view, 9), [Bar::Gone("9 is no member any more".into())]);
     }
 
     #[test]
     fn who_is_behind_is_waited_for() {
         let mut view = view();
         view.members[3].apply_lag = Some(LAG_MAX + 1);
-        let why = "m4 is 1001 entries behind".to_owned();
-        assert_eq!(gate(&view, 2), Err(Bar::Behind(why)));
+        let why = || "m4 is 1001 entries behind".to_owned();
+        assert_eq!(gate(&view, 2), [Bar::Behind(why())]);
+        assert_eq!(gate(&view, 4), [Bar::OwnLag(why())]);
+        // With much to apply it refuses reads, and says why: it is behind and not sick.
+        let mut lagging = member("m4", 4).serving(false);
+        lagging.apply_lag = Some(LAG_MAX + 1);
+        view.members[3] = lagging;
+        assert_eq!(gate(&view, 2), [Bar::Behind(why())]);
+        view.members[3].leader = None;
+        assert!(matches!(gate(&view, 2).as_slice(), [Bar::Other(..)]), "cut off, it does not mend");
+        view.members[3] = member("m4", 4);
         view.members[3].apply_lag = Some(LAG_MAX);
-        assert_eq!(gate(&view, 2), Ok(()));
+        assert_eq!(gate(&view, 2), []);
+    }
+
+    #[test]
+    fn who_is_behind_is_told_beside_who_is_sick_and_counts_for_no_majority() {
+        let mut view = view();
+        view.members.push(member("m5", 5));
+        view.members.push(member("m6", 6));
+        view.quorum.needed = Some(3);
+        assert!(can_be_spared(&view, 2));
+        view.members[2] = member("m3", 3).serving(false);
+        view.members[4].raft_lag = Some(LAG_MAX + 1);
+        let sick = Bar::Other("m3: it was not reached".into(), true);
+        let behind = Bar::Behind("m5 is 1001 entries behind".into());
+        assert_eq!(gate(&view, 2), [sick, behind], "m1 and m6 are no majority");
+        assert!(!can_be_spared(&view, 2));
+        view.members[4].raft_lag = Some(LAG_MAX);
+        assert!(can_be_spared(&view, 2));
     }
 
     #[test]

@@ -63,6 +63,15 @@ pub struct MemberReport {
     pub why: Option<String>,
 }
 
+impl MemberReport {
+    /// Says why it came to what it did: `m1: connection refused`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let name = self.name.clone().unwrap_or_else(|| format!("{:x}", self.id));
+        format!("{name}: {}", self.why.as_deref().unwrap_or_default())
+    }
+}
+
 /// Figures of a database file, as the member says them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Size {
@@ -99,6 +108,8 @@ pub enum Outcome {
     Failed,
     /// Its turn did not come; in a dry run, it would.
     Left,
+    /// It was down or sick at its turn, and passed over.
+    Down,
 }
 
 impl Outcome {
@@ -110,6 +121,7 @@ impl Outcome {
             Self::Skipped => "skipped",
             Self::Failed => "failed",
             Self::Left => "left",
+            Self::Down => "down",
         }
     }
 }
@@ -148,19 +160,44 @@ impl From<Error> for Stopped {
     }
 }
 
+impl Stopped {
+    /// Returns it as the error that it was.
+    #[must_use]
+    pub fn error(&self) -> Error {
+        let error = Error::new(self.code, self.message.clone());
+        self.hints.iter().fold(error, |error, hint| error.hint(hint.clone()))
+    }
+}
+
 impl Report {
-    /// Returns why it stopped early, as an error; `None` where it came to the end.
+    /// Returns why it stopped early, or which members it passed over, as an error; `None` where
+    /// every member came to its end.
     #[must_use]
     pub fn error(&self) -> Option<Error> {
-        let stopped = self.stopped.as_ref()?;
-        let error = Error::new(stopped.code, stopped.message.clone());
-        Some(stopped.hints.iter().fold(error, |error, hint| error.hint(hint.clone())))
+        if let Some(stopped) = &self.stopped {
+            return Some(stopped.error());
+        }
+        let down = self.members.iter().filter(|member| member.result == Outcome::Down);
+        let down: Vec<String> = down.map(MemberReport::sentence).collect();
+        if down.is_empty() {
+            return None;
+        }
+        let (down, all) = (down.join("; "), self.members.len());
+        let message = match self.dry_run {
+            true => format!("members are down and would be passed over: {down}"),
+            false => format!(
+                "members were down and passed over: {down}; {} of {all} members are defragmented",
+                self.count(Outcome::Done)
+            ),
+        };
+        let error = Error::new(ExitCode::Partial, message);
+        Some(error.hint("run it again when they are back: members that are done are skipped"))
     }
 
     /// Returns what to exit with.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        self.stopped.as_ref().map_or(ExitCode::Ok, |stopped| stopped.code)
+        self.error().map_or(ExitCode::Ok, |error| error.code)
     }
 
     /// Returns how many members came to an end in this way.

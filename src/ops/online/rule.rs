@@ -46,6 +46,12 @@ impl Figures {
             [member.db_size, member.db_size_in_use].map(|bytes| real(bytes.unwrap_or(0)));
         Self { size, in_use, quota }
     }
+
+    /// Returns what they are expected to be after a defragmentation.
+    #[must_use]
+    pub fn packed(self) -> Self {
+        Self { size: self.in_use.min(self.size), ..self }
+    }
 }
 
 /// Bytes beyond 2^53 are rounded, which no rule sees.

@@ -15,7 +15,7 @@ use super::turn::{self, End};
 use crate::live::{Cluster, Settings};
 use crate::ops::cluster::{Access, MemberView, View, attend};
 use crate::ops::lock::Lock;
-use crate::ops::{Error, ExitCode, Progress, audit};
+use crate::ops::{Error, ExitCode, Progress, admin, audit};
 
 /// Time between two looks at a member that is waited for.
 const TICK: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ pub(super) fn run(
     held: Option<&Lock>,
     progress: &dyn Progress,
 ) -> Result<Report, Error> {
-    check_access(&options.settings, progress)?;
+    admin::ask(&options.settings, "defragment members", progress)?;
     // Before the members are looked at: one that another run has at work answers late.
     let own = match held {
         None if !options.dry_run => {
@@ -71,6 +71,7 @@ pub(super) fn run(
         unseen,
         order: vec![],
         seen: None,
+        waited_for: BTreeSet::new(),
     };
     run.announce(&view);
     let ended = run.all(view);
@@ -93,6 +94,8 @@ struct Run<'a> {
     order: Vec<u64>,
     /// What was seen before the turn that is under way.
     seen: Option<View>,
+    /// Members whose turn others were waited for long enough.
+    waited_for: BTreeSet<u64>,
 }
 
 /// What a member's turn came to.
@@ -101,6 +104,16 @@ enum Next {
     Go,
     /// Roles have changed: all is decided anew.
     Again,
+}
+
+/// What came of waiting before a turn.
+enum Gate {
+    /// It may begin.
+    Open,
+    /// What was seen before is old: all is decided anew.
+    Waited,
+    /// Not this member, as it is down or sick and others are not to wait for it; why.
+    PassedOver(String),
 }
 
 impl Run<'_> {
@@ -180,11 +193,11 @@ impl Run<'_> {
 
     /// Why a member's turn is over before it begins.
     fn skip(&self, member: &MemberView) -> Option<String> {
-        if !member.answered() {
-            return None;
-        }
         if Role::of(member) == Role::Learner {
             return Some("etcd defragments no learner while it runs; promoted, it does".into());
+        }
+        if !member.answered() {
+            return None;
         }
         plan::not_worth(member, self.options.min_gain, self.options.rule.as_ref())
     }
@@ -243,8 +256,8 @@ impl Run<'_> {
 
     fn turn(&mut self, view: &View, id: u64) -> Result<Next, Error> {
         let member = view.members.iter().find(|member| member.id == Some(id));
-        if let Err(Bar::Corrupt(what)) = plan::gate(view, id) {
-            return Err(self.barred(Bar::Corrupt(what), id));
+        if let Some(bar @ Bar::Corrupt(_)) = plan::gate(view, id).first() {
+            return Err(self.barred(bar, id));
         }
         let Some(member) = member else {
             self.set(id, Outcome::Skipped, "it is no member any more");
@@ -264,8 +277,20 @@ impl Run<'_> {
             self.progress.note(&format!("{} is skipped: {why}", member.label()));
             return Ok(Next::Go);
         }
-        if self.wait_at_gate(view, id)? {
-            return Ok(Next::Again);
+        match self.wait_at_gate(view, id)? {
+            Gate::Open => {}
+            Gate::Waited => return Ok(Next::Again),
+            Gate::PassedOver(why) => {
+                self.warn(format!("passed over: {why}"));
+                let label = member.label();
+                let rest = why.strip_prefix(&label).unwrap_or(&why);
+                let why = match rest.strip_prefix(": ") {
+                    Some(rest) => rest.to_owned(),
+                    None => format!("it{rest}"),
+                };
+                self.set(id, Outcome::Down, &why);
+                return Ok(Next::Go);
+            }
         }
         for fault in plan::known_faults(member.version.as_deref().unwrap_or_default()) {
             self.warn(fault);
@@ -292,47 +317,57 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at the gate as long as what bars it mends itself; tells whether it had to, so that
-    /// what was seen before is old.
-    fn wait_at_gate(&mut self, view: &View, id: u64) -> Result<bool, Error> {
+    /// Waits at the gate as long as what bars it may mend itself: who is behind for as long as
+    /// told, who is sick for a moment, since an election or a slow disk may be all.
+    fn wait_at_gate(&mut self, view: &View, id: u64) -> Result<Gate, Error> {
         let began = Instant::now();
-        let mut bar = match plan::gate(view, id) {
-            Ok(()) => return Ok(false),
-            Err(bar) => bar,
-        };
-        let mut said = false;
+        let (is_dry, accepted) = (self.options.dry_run, self.options.accept_unhealthy);
+        let mut bars = plan::gate(view, id);
+        let mut has_waited = false;
         loop {
-            match &bar {
-                Bar::Behind(what) if began.elapsed() < self.options.catch_up => {
-                    if self.options.dry_run {
+            let (mut pending, mut told) = (None, Vec::new());
+            for bar in bars {
+                let (patience, passes) = match &bar {
+                    Bar::Gone(_) => return Ok(Gate::Waited),
+                    Bar::Corrupt(_) => (Duration::ZERO, false),
+                    Bar::Own(_) => (HICCUP, accepted),
+                    Bar::Other(..) if accepted => (Duration::ZERO, true),
+                    Bar::Other(..) => (HICCUP, false),
+                    Bar::OwnLag(what) | Bar::Behind(what) if is_dry => {
                         self.warn(format!("{what}: it would be waited for"));
-                        return Ok(false);
+                        continue;
                     }
-                    if !said {
-                        self.progress.note(&format!("waiting: {what}"));
-                        said = true;
-                    }
+                    Bar::Behind(_) if self.waited_for.contains(&id) => (Duration::ZERO, true),
+                    Bar::OwnLag(_) | Bar::Behind(_) => (self.options.catch_up, accepted),
+                };
+                match bar {
+                    bar if began.elapsed() < patience && !is_dry => pending = Some(bar),
+                    bar if !passes => return Err(self.barred(&bar, id)),
+                    Bar::Own(what) | Bar::OwnLag(what) => return Ok(Gate::PassedOver(what)),
+                    bar => told.push(bar),
                 }
-                Bar::Other(what, _) if self.options.accept_unhealthy => {
-                    self.warn(format!("went on although members are unhealthy: {what}"));
-                    return Ok(false);
-                }
-                // An election or a slow disk is over in a moment.
-                Bar::Own(_) | Bar::Other(..)
-                    if began.elapsed() < HICCUP && !self.options.dry_run => {}
-                _ => return Err(self.barred(bar, id)),
             }
+            let Some(pending) = pending else {
+                for what in told.iter().filter_map(Bar::of_others) {
+                    self.warn(format!("went on although members are unhealthy: {what}"));
+                }
+                if has_waited && !told.is_empty() {
+                    self.waited_for.insert(id);
+                }
+                return Ok(if has_waited { Gate::Waited } else { Gate::Open });
+            };
+            if let (false, Bar::OwnLag(what) | Bar::Behind(what)) = (has_waited, &pending) {
+                self.progress.note(&format!("waiting: {what}"));
+            }
+            has_waited = true;
             thread::sleep(TICK);
             self.may_go_on()?;
             let view = self.lookout.look(self.progress).map_err(|error| self.told(error))?;
-            bar = match plan::gate(&view, id) {
-                Ok(()) => return Ok(true),
-                Err(bar) => bar,
-            };
+            bars = plan::gate(&view, id);
         }
     }
 
-    fn barred(&self, bar: Bar, id: u64) -> Error {
+    fn barred(&self, bar: &Bar, id: u64) -> Error {
         let again = "run it again then: members that are done are skipped";
         let status =
             self.access.command("etcdkit", Some(&self.settings().endpoints.join(",")), &["status"]);
@@ -348,19 +383,20 @@ impl Run<'_> {
                     &["consistency"],
                 ))
             }
-            Bar::Behind(what) => {
+            Bar::OwnLag(what) | Bar::Behind(what) => {
                 let s = self.options.catch_up.as_secs();
                 let what = format!("{what}, after {s} s still; {who} was not begun");
                 let error = self.partial(ExitCode::Unreachable, &what);
                 error.hint("--catch-up 10m waits longer").hint(again)
             }
-            Bar::Own(what) => {
+            Bar::Own(what) | Bar::Gone(what) => {
                 let what = format!("a member is unhealthy, so that {who} was not begun: {what}");
-                self.partial(ExitCode::Unreachable, &what).hint(status).hint(again)
+                let error = self.partial(ExitCode::Unreachable, &what).hint(status).hint(again);
+                error.hint("--accept-unhealthy passes it over")
             }
             Bar::Other(what, lost) => {
-                let code = if lost { ExitCode::Refused } else { ExitCode::Unreachable };
-                let why = if lost { ", and no majority would answer without it" } else { "" };
+                let code = if *lost { ExitCode::Refused } else { ExitCode::Unreachable };
+                let why = if *lost { ", and no majority would answer without it" } else { "" };
                 let what = format!(
                     "other members are unhealthy, so that {who} was not begun{why}: {what}"
                 );
@@ -643,10 +679,7 @@ impl Run<'_> {
         };
         let record = audit::Record {
             operation: "defrag",
-            result: match &report.stopped {
-                None => audit::OK.to_owned(),
-                Some(stopped) => stopped.message.clone(),
-            },
+            result: report.error().map_or_else(|| audit::OK.to_owned(), |error| error.message),
             before: json!({
                 "cluster_id": report.cluster_id,
                 "members": sizes(&|member| Some(member.before)),
@@ -671,48 +704,10 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Makes sure that the one who asks may defragment members.
-fn check_access(settings: &Settings, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = settings.clone();
-    let access = match attend(progress, move || Ok(Cluster::open(asked)?.access()?)) {
-        Ok(access) => access,
-        // What else is wrong is told by the look that follows.
-        Err(error)
-            if ![ExitCode::Tls, ExitCode::Interrupted, ExitCode::Usage].contains(&error.code) =>
-        {
-            return Ok(());
-        }
-        Err(error) => return Err(error),
-    };
-    if access.is_admin() {
-        return Ok(());
-    }
-    let who = match access.user.as_str() {
-        "" => "whoever asks".to_owned(),
-        user => format!("the user {user}"),
-    };
-    let has = match access.roles.as_slice() {
-        [] => String::new(),
-        roles => format!("; it has {}", roles.join(", ")),
-    };
-    let message = format!(
-        "{who} may not defragment members: that needs the role root{has}; nothing was done"
-    );
-    let error = Error::new(ExitCode::Tls, message).because("auth");
-    Err(error.hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
-}
-
 /// Finds the members that are to be done.
 fn targets(options: &Options, view: &View) -> Result<Vec<MemberReport>, Error> {
-    if !view.members.iter().any(MemberView::answered) {
-        let why: Vec<String> = view
-            .members
-            .iter()
-            .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-            .collect();
-        let code = view.status_code();
-        return Err(Error::new(code, format!("no member answers: {}", why.join("; ")))
-            .hint("etcdkit health shows what is wrong with each"));
+    if let Some(error) = view.unanswered() {
+        return Err(error.hint("etcdkit health shows what is wrong with each"));
     }
     if view.cluster_id.is_none() {
         let message = "the endpoints belong to different clusters; nothing was done";

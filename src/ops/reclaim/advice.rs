@@ -4,24 +4,48 @@
 use super::line::{FREE_PERCENT_MIN, Line};
 use super::report::{Outcome, Report};
 use super::space::Taker;
-use crate::ops::cluster::View;
+use crate::etcd::schema;
 use crate::ops::cluster::quota::ADVISED_BYTES_MAX;
+use crate::ops::cluster::{MemberView, View};
+use crate::ops::compaction::Keep;
 use crate::ops::shell_word;
 
-/// A command of a program, with how the members are reached.
-pub(super) type Command<'a> = dyn Fn(&str, &[&str]) -> String + 'a;
+/// Commands, with how the members are reached.
+pub(super) struct Commands<'a> {
+    /// Of `etcdkit`.
+    pub(super) kit: &'a dyn Fn(&[&str]) -> String,
+    /// Of `etcdctl`.
+    pub(super) ctl: &'a dyn Fn(&[&str]) -> String,
+    /// This run once more, with another history kept where one is named.
+    pub(super) again: &'a dyn Fn(Option<Keep>) -> String,
+}
 
 /// Says it for a cluster.
-pub(super) fn of(report: &Report, view: &View, command: &Command<'_>) -> Vec<String> {
-    let silent = view.members.iter().filter(|member| Line::of(member) == Line::Unknown);
-    let silent: Vec<String> = silent.map(|member| member.label()).collect();
+pub(super) fn of(report: &Report, view: &View, command: &Commands<'_>) -> Vec<String> {
     let mut lines = Vec::new();
+    let silent: Vec<String> =
+        view.members.iter().filter(|m| m.db_size.is_none()).map(MemberView::label).collect();
     if !silent.is_empty() {
         lines.push(format!("{} did not answer: start it, and run this again", silent.join(", ")));
     }
+    let untold =
+        view.members.iter().filter(|m| m.db_size.is_some() && Line::of(m) == Line::Unknown);
+    let untold: Vec<String> = untold.map(MemberView::label).collect();
+    if !untold.is_empty() {
+        lines.push(format!(
+            "the quota of {} was not told: {} --quota-backend-bytes=BYTES, with what its server \
+             was started with",
+            untold.join(", "),
+            (command.again)(None)
+        ));
+        return lines;
+    }
     let is_tight = view.members.iter().any(|m| !Line::of(m).is_roomy() && m.answered());
     if !is_tight {
-        lines.push(command("etcdkit", &["health"]));
+        lines.push((command.kit)(&["health"]));
+        if report.outcome == Outcome::Unproved {
+            lines.push(format!("then: {}", (command.again)(None)));
+        }
         return lines;
     }
     let groups = report.space.as_ref().map(|space| space.groups.as_slice()).unwrap_or_default();
@@ -29,38 +53,45 @@ pub(super) fn of(report: &Report, view: &View, command: &Command<'_>) -> Vec<Str
     if report.space.is_none() {
         lines.push("run it without --no-scan to see which keys fill the space".to_owned());
     }
+    let without_history = || (command.again)(Some(Keep::Revisions(0)));
     lines.extend(report.compaction.as_ref().and_then(|compaction| {
         let at = compaction.revision.unwrap_or(0).max(compaction.compact_revision_before);
         let kept = compaction.newest_revision.saturating_sub(at);
-        let again = command("etcdkit", &["reclaim", "--keep-revisions", "0"]);
         (kept > 0).then(|| {
             format!(
                 "the history of the newest {kept} revisions was kept for watchers; where they may \
-                 list everything anew instead: {again}"
+                 list everything anew instead: {}",
+                without_history()
             )
         })
     }));
     let quota = view.members.iter().filter_map(|member| member.quota).min().unwrap_or(0);
     let size = view.members.iter().filter_map(|member| member.db_size).max().unwrap_or(0);
     lines.extend(raise(quota, size, report.outcome == Outcome::Full));
-    let first = groups.iter().find(|group| is_safe(&group.prefix));
-    let prefix = first.map_or("PREFIX".to_owned(), |group| group.prefix.clone());
-    lines.push(format!(
-        "then delete what is not needed, through the API server where Kubernetes wrote it; \
-         otherwise: {}",
-        command("etcdctl", &["del", "--prefix", &prefix])
-    ));
-    lines.push(format!(
-        "then give the room back: {}",
-        command("etcdkit", &["reclaim", "--keep-revisions", "0"])
-    ));
+    lines.extend(delete(groups, &(command.ctl)(&["del", "--prefix", "PREFIX"])));
+    lines.push(format!("then give the room back: {}", without_history()));
     lines.push(format!("then lower the quota again: --quota-backend-bytes={quota}"));
     lines
 }
 
-/// A prefix that may stand in a command that deletes.
-fn is_safe(prefix: &str) -> bool {
-    prefix.len() > 1 && !prefix.starts_with("0x")
+/// Says how keys are deleted: of Kubernetes never here, since its API server must see it, and of
+/// others by nobody who has not put the prefix there with a thought.
+fn delete(groups: &[Taker], command: &str) -> Vec<String> {
+    let is_kubernetes = |group: &&Taker| schema::is_kubernetes_key(group.prefix.as_bytes());
+    let mut lines = Vec::new();
+    if let Some(first) = groups.iter().find(is_kubernetes) {
+        lines.push(format!(
+            "then delete what is not needed with kubectl, or the tool of whoever made it, and \
+             never in etcd: {} most of all",
+            first.name
+        ));
+    }
+    if groups.is_empty() || !groups.iter().all(|group| is_kubernetes(&group)) {
+        lines.push(format!(
+            "then delete what is not needed, with the program that wrote it, or: {command}"
+        ));
+    }
+    lines
 }
 
 /// Names what takes most.
@@ -125,12 +156,33 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_has_the_numbers_and_no_prefix_that_is_everything() {
+    fn the_advice_has_the_numbers() {
         let lines = raise(1000, 1000, true).join("\n");
         assert!(lines.contains("--quota-backend-bytes=2000"), "{lines}");
         assert!(lines.contains("run this again"), "{lines}");
         assert!(!raise(1000, 900, false).join("\n").contains("run this again"));
         assert!(raise(9 << 30, 9 << 30, true).join("\n").contains("advises"));
-        assert!(!is_safe("") && !is_safe("/") && !is_safe("0x00ff") && is_safe("/a/"));
+    }
+
+    #[test]
+    fn no_command_deletes_what_kubernetes_wrote() {
+        let taker = |prefix: &str| Taker {
+            prefix: prefix.into(),
+            name: prefix.into(),
+            keys: 1,
+            bytes: 1,
+            exact: true,
+        };
+        let of = |prefixes: &[&str]| {
+            let groups: Vec<Taker> = prefixes.iter().map(|prefix| taker(prefix)).collect();
+            delete(&groups, "etcdctl del --prefix PREFIX").join("\n")
+        };
+        let pods = of(&["/registry/pods/", "/registry/events/"]);
+        assert!(pods.contains("kubectl") && pods.contains("/registry/pods/ most"), "{pods}");
+        assert!(!pods.contains("etcdctl"), "{pods}");
+        let app = of(&["/app/cache/"]);
+        assert!(app.ends_with("del --prefix PREFIX") && !app.contains("kubectl"), "{app}");
+        assert_eq!(of(&["/app/cache/", "/registry/pods/"]).lines().count(), 2);
+        assert_eq!(of(&[]).lines().count(), 1);
     }
 }

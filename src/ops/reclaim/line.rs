@@ -1,7 +1,8 @@
 //! Where a member stands to its quota: over the line no write is taken, and above 80 percent it is
 //! soon there again.
 
-use crate::ops::cluster::{MemberView, quota};
+use crate::ops::cluster::MemberView;
+use crate::ops::cluster::quota::{self, Source};
 
 /// Percent of the quota that must be free for a cluster to be well again.
 pub const FREE_PERCENT_MIN: i64 = 20;
@@ -25,7 +26,7 @@ pub enum Line {
         /// The quota.
         quota: i64,
     },
-    /// Its size is not known.
+    /// Its size is not known, or a quota is reached that nobody has told.
     Unknown,
 }
 
@@ -36,7 +37,34 @@ impl Line {
         match (member.db_size, member.quota) {
             (None, _) => Self::Unknown,
             (Some(_), None) => Self::NoLimit,
-            (Some(size), Some(quota)) => Self::at(size, quota),
+            (Some(size), Some(quota)) => {
+                let is_raised = member.alarms.contains(&"NOSPACE");
+                let is_assumed = member.quota_source == Some(Source::Assumed);
+                Self::judged(size, quota, is_assumed, is_raised)
+            }
+        }
+    }
+
+    /// Judges by a quota that may only be assumed. Where NOSPACE is raised, the true one was
+    /// reached, and nobody knows at which size: the assumed one tells nothing then.
+    #[must_use]
+    pub fn judged(size: i64, quota: i64, is_assumed: bool, is_raised: bool) -> Self {
+        if is_assumed && is_raised { Self::Unknown } else { Self::at(size, quota) }
+    }
+
+    /// Says of a member whose line is unknown what is not known of it, as a sentence.
+    #[must_use]
+    pub fn unknown_text(member: &MemberView) -> String {
+        let label = member.label();
+        match member.db_size {
+            None => {
+                let why = member.reason.as_deref().unwrap_or("it was not asked");
+                format!("how large the database of {label} is was not told: {why}")
+            }
+            Some(size) => format!(
+                "the quota of {label} was not told, and was reached, as NOSPACE is raised; its \
+                 database has {size} bytes"
+            ),
         }
     }
 
@@ -96,5 +124,19 @@ mod tests {
         assert_eq!(Line::of(&member(None, Some(1))), Line::Unknown);
         assert_eq!(Line::of(&member(Some(7), None)), Line::NoLimit);
         assert!(Line::NoLimit.is_roomy() && !Line::Unknown.is_roomy());
+    }
+
+    #[test]
+    fn a_quota_that_is_assumed_was_not_the_one_that_was_reached() {
+        assert_eq!(Line::judged(500, 1000, true, true), Line::Unknown);
+        assert_eq!(Line::judged(5000, 1000, true, true), Line::Unknown);
+        assert_eq!(Line::judged(500, 1000, true, false), Line::at(500, 1000));
+        assert_eq!(Line::judged(500, 1000, false, true), Line::at(500, 1000));
+        let mut member = MemberView { db_size: Some(500), quota: Some(1000), ..Default::default() };
+        (member.quota_source, member.alarms) = (Some(Source::Assumed), vec!["NOSPACE"]);
+        assert_eq!(Line::of(&member), Line::Unknown);
+        assert!(Line::unknown_text(&member).contains("500 bytes"));
+        member.quota_source = Some(Source::Metrics);
+        assert_eq!(Line::of(&member), Line::at(500, 1000));
     }
 }

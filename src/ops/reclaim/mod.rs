@@ -15,6 +15,7 @@
 //! that does not stay up.
 
 mod advice;
+mod again;
 pub mod line;
 pub mod offline;
 pub mod prove;
@@ -42,6 +43,9 @@ pub struct Options {
     pub keep: Keep,
     /// How long keys may be read to see what fills the space; `None`: not at all.
     pub scan: Option<Duration>,
+    /// The quota of members that do not say theirs, as a server's `--quota-backend-bytes`: 0 for
+    /// etcd's default, below 0 for no limit; `None` where it is not known.
+    pub quota_bytes: Option<i64>,
     /// Stall a leader that stays one, or a sole member, however long.
     pub accept_stall: bool,
     /// Go on although members are down or sick; never past CORRUPT.
@@ -58,8 +62,8 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// What stops it before anything is changed. What stops it later is in the report, beside what was
-/// done ([`Report::stopped`]).
+/// What stops it before anything is changed. What stops it later, or would stop a dry run, is in
+/// the report, beside what was done and seen ([`Report::stopped`]).
 pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     run::run(options, progress)
 }

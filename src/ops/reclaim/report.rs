@@ -5,6 +5,7 @@ use serde::{Serialize, Serializer};
 use super::line::Line;
 use super::space::Scan;
 use crate::ops::ExitCode;
+use crate::ops::cluster::quota::Source;
 use crate::ops::cluster::{AlarmView, MemberView, View};
 use crate::ops::online::{Role, Size, Stopped};
 
@@ -25,7 +26,8 @@ pub struct Report {
     pub alarms_before: Vec<AlarmView>,
     /// Alarms that are raised now.
     pub alarms: Vec<AlarmView>,
-    /// Whether every member that may takes writes; `None` where that was not asked.
+    /// Whether every member that may takes writes; `None` where that was not asked, or where some
+    /// could not be asked and none refused.
     pub writes_accepted: Option<bool>,
     /// Least percent of a quota that is free, of the members that have one.
     pub free_percent_min: Option<i64>,
@@ -44,8 +46,7 @@ pub struct Report {
     pub equivalent: Vec<String>,
     /// What to do next.
     pub next: Vec<String>,
-    /// Why it stopped early; `None` where it came to the end. The error says more.
-    #[serde(serialize_with = "message")]
+    /// Why it stopped early; `None` where it came to the end.
     pub stopped: Option<Stopped>,
 }
 
@@ -59,6 +60,8 @@ pub enum Outcome {
     Tight,
     /// Writes are not accepted.
     Full,
+    /// A member could not be asked for a write, and none has refused.
+    Unproved,
     /// It was well before.
     NothingToDo,
     /// It was not done.
@@ -81,6 +84,8 @@ pub struct MemberReport {
     pub role: Role,
     /// Bytes that its database may have; `None` for no limit, or where it is not known.
     pub quota_bytes: Option<i64>,
+    /// Who says so; `None` where it did not answer.
+    pub quota_source: Option<Source>,
     /// Its database before; `None` where it did not answer.
     pub before: Option<Size>,
     /// Its database after; `None` in a dry run, and where it did not answer.
@@ -93,9 +98,9 @@ pub struct MemberReport {
     pub defrag: Option<&'static str>,
     /// Longest time for which it did not answer, in milliseconds.
     pub stall_ms: Option<u64>,
-    /// Whether it takes writes; `None` where it was not asked.
+    /// Whether it takes writes; `None` where it was not, or could not be, asked.
     pub accepts_writes: Option<bool>,
-    /// Why it was not defragmented, or takes no writes.
+    /// Why it was not defragmented, takes no writes, or could not be asked.
     pub why: Option<String>,
 }
 
@@ -109,6 +114,7 @@ impl MemberReport {
             endpoint: member.endpoint.clone(),
             role: Role::of(member),
             quota_bytes: member.quota,
+            quota_source: member.quota_source,
             before: member.answered().then(|| Size::of(member)),
             after: None,
             free_percent_before: Line::of(member).free_percent(),
@@ -216,7 +222,7 @@ impl Report {
             let now = view.members.iter().find(|now| now.id.is_some() && now.id == member.id);
             let Some(now) = now.filter(|now| now.answered()) else { continue };
             member.after = Some(Size::of(now));
-            member.quota_bytes = now.quota;
+            (member.quota_bytes, member.quota_source) = (now.quota, now.quota_source);
             member.free_percent = Line::of(now).free_percent();
         }
         self.alarms.clone_from(&view.alarms);
@@ -229,16 +235,9 @@ impl Report {
     pub fn exit_code(&self) -> ExitCode {
         match self.outcome {
             Outcome::Reclaimed | Outcome::NothingToDo | Outcome::DryRun => ExitCode::Ok,
-            Outcome::Tight | Outcome::Full => ExitCode::Partial,
+            Outcome::Tight | Outcome::Full | Outcome::Unproved => ExitCode::Partial,
             Outcome::Stopped => self.stopped.as_ref().map_or(ExitCode::Failed, |why| why.code),
         }
-    }
-}
-
-fn message<S: Serializer>(stopped: &Option<Stopped>, to: S) -> Result<S::Ok, S::Error> {
-    match stopped {
-        Some(stopped) => to.serialize_str(&stopped.message),
-        None => to.serialize_none(),
     }
 }
 

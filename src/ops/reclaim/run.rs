@@ -8,14 +8,16 @@ use serde_json::json;
 
 use super::line::Line;
 use super::prove::{Proof, prove};
-use super::report::{Compaction, Outcome, Report, Step, StepResult};
+use super::report::{Compaction, MemberReport, Outcome, Report, Step, StepResult};
 use super::space::{self, Scan};
-use super::{Options, advice};
+use super::{Options, advice, again};
 use crate::live::{AlarmKind, Cluster};
-use crate::ops::cluster::{Access, MemberView, View, attend, quota};
+use crate::ops::cluster::quota::{self, Quota, Source};
+use crate::ops::cluster::{Access, MemberView, View};
+use crate::ops::compaction::Keep;
 use crate::ops::lock::Lock;
 use crate::ops::online::{self, Lookout, MinGain, Rule};
-use crate::ops::{Error, ExitCode, Progress, audit, compaction, disarm};
+use crate::ops::{Error, ExitCode, Progress, admin, audit, compaction, disarm};
 
 /// Bytes in use are looked at so often while rows go ...
 const LOOK: Duration = Duration::from_millis(500);
@@ -42,9 +44,9 @@ struct Run<'a> {
 
 pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     let began = Instant::now();
-    check_access(options, progress)?;
+    admin::ask(&options.settings, "compact, defragment and disarm", progress)?;
     let mut lookout = Lookout::new(options.settings.clone());
-    let view = lookout.look(progress)?;
+    let view = look(&mut lookout, options, progress)?;
     admit(&view, options)?;
     let settings = lookout.settings().clone();
     let cluster = Arc::new(Cluster::open(settings)?);
@@ -68,20 +70,17 @@ pub(super) fn run(options: &Options, progress: &dyn Progress) -> Result<Report, 
     run.finish(done)
 }
 
-/// Makes sure that the one who asks may do all of it.
-fn check_access(options: &Options, progress: &dyn Progress) -> Result<(), Error> {
-    let asked = options.settings.clone();
-    let access = attend(progress, move || Ok(Cluster::open(asked)?.access()?));
-    match access {
-        Ok(access) => disarm::check_access(&access, "compact, defragment and disarm"),
-        Err(error)
-            if [ExitCode::Tls, ExitCode::Interrupted, ExitCode::Usage].contains(&error.code) =>
-        {
-            Err(error)
+/// Looks, and takes for quotas that nobody tells what was given.
+fn look(lookout: &mut Lookout, options: &Options, progress: &dyn Progress) -> Result<View, Error> {
+    let mut view = lookout.look(progress)?;
+    let Some(given) = options.quota_bytes.map(Quota::given) else { return Ok(view) };
+    for member in &mut view.members {
+        if member.quota_source == Some(Source::Assumed) {
+            (member.quota, member.quota_source) = (given.bytes, Some(given.source));
+            member.quota_used_percent = member.db_size.and_then(|size| given.used_percent(size));
         }
-        // What else is wrong is told by the look that follows.
-        Err(_) => Ok(()),
     }
+    Ok(view)
 }
 
 /// Stops before anything at what no reclaim may touch.
@@ -102,14 +101,7 @@ fn admit(view: &View, options: &Options) -> Result<(), Error> {
         let error = Error::new(ExitCode::Damage, message);
         return Err(error.hint(kit(&["consistency"])).hint("replace the member that differs"));
     }
-    if !view.members.iter().any(MemberView::answered) {
-        let why: Vec<String> = view
-            .members
-            .iter()
-            .filter_map(|m| Some(format!("{}: {}", m.endpoint.as_deref()?, m.reason.as_deref()?)))
-            .collect();
-        let error =
-            Error::new(view.status_code(), format!("no member answers: {}", why.join("; ")));
+    if let Some(error) = view.unanswered() {
         return Err(error.hint(kit(&["health"])).hint(
             "one that does not stay up at its quota, and is the only voter: etcdkit reclaim \
              --data-dir DIR on its host, while it is stopped",
@@ -136,7 +128,7 @@ fn is_well(view: &View) -> bool {
 fn full_text(member: &MemberView) -> String {
     let label = member.label();
     match Line::of(member) {
-        Line::Unknown => format!("{label} does not say how large it is"),
+        Line::Unknown => Line::unknown_text(member),
         Line::NoLimit => format!("{label} has no limit"),
         line @ (Line::Under { size, quota } | Line::Over { size, quota }) => {
             let free = line.free_percent().unwrap_or(0);
@@ -173,6 +165,16 @@ impl Run<'_> {
         };
         let detail = format!("{}; {alarms}", texts.join("; "));
         self.step("measure", StepResult::Done, detail, began);
+        let assumed = view.members.iter().filter(|m| m.quota_source == Some(Source::Assumed));
+        let assumed: Vec<String> = assumed.map(MemberView::label).collect();
+        if !assumed.is_empty() {
+            self.warn(format!(
+                "the quota of {} is not told: etcd's default, {} bytes, is assumed; \
+                 --quota-backend-bytes says another",
+                assumed.join(", "),
+                quota::DEFAULT_BYTES
+            ));
+        }
     }
 
     /// What is well is proved to be.
@@ -183,9 +185,14 @@ impl Run<'_> {
         }
         let began = Instant::now();
         let proofs = prove(&self.cluster, view, self.progress)?;
-        if !self.take(&proofs, began) {
-            self.report.outcome = Outcome::Full;
+        match self.take(&proofs, began) {
+            Some(true) => {}
+            Some(false) => self.report.outcome = Outcome::Full,
+            None => self.report.outcome = Outcome::Unproved,
+        }
+        if self.report.outcome != Outcome::NothingToDo {
             self.report.next.push(self.kit(&["health"]));
+            self.report.next.push(format!("then: {}", self.again(self.options.keep)));
         }
         Ok(self.report)
     }
@@ -198,12 +205,18 @@ impl Run<'_> {
         self.access.command("etcdkit", Some(&self.endpoints()), words)
     }
 
+    /// The command for a run like this one that keeps so much history.
+    fn again(&self, keep: Keep) -> String {
+        let words = again::words(self.options, keep);
+        self.kit(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     fn ctl(&self, words: &[&str]) -> String {
         self.access.command("etcdctl", Some(&self.endpoints()), words)
     }
 
     fn look(&mut self) -> Result<View, Error> {
-        let view = self.lookout.look(self.progress)?;
+        let view = look(&mut self.lookout, self.options, self.progress)?;
         if let Some(alarm) = view.alarms.iter().find(|alarm| alarm.alarm == "CORRUPT") {
             let message = format!("CORRUPT was raised meanwhile, for {:x}", alarm.id);
             return Err(Error::new(ExitCode::Damage, message).hint(self.kit(&["consistency"])));
@@ -327,9 +340,9 @@ impl Run<'_> {
         let detail = format!("{raised} NOSPACE, where there is room then");
         self.step("disarm", StepResult::Left, detail, now);
         self.step("prove", StepResult::Left, "a write at every member".to_owned(), now);
-        match would.error() {
+        match would.stopped {
             // What would stand in the way is what a dry run is for.
-            Some(error) => Err(error),
+            Some(stopped) => Err(stopped.error()),
             None => Ok(()),
         }
     }
@@ -408,9 +421,9 @@ impl Run<'_> {
     ///
     /// How much is in use, a member says as it was one commit before its last one, and at the
     /// quota there may be none for long: a compaction that took one batch of rows shows only
-    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So where enough
-    /// of a file is not known to be living data, a member that is not roomy is done whatever it
-    /// says.
+    /// later (etcd server/storage/backend/backend.go, `begin`, checked at 3.7.3). So after a
+    /// compaction, and at the quota, a member that is not roomy is done whatever it says where
+    /// enough of its file is not known to be living data.
     fn defrag_options(&self, view: &View) -> online::Options {
         let quota = view.members.iter().filter_map(|member| member.quota).min();
         let gain = (quota.unwrap_or(i64::MAX) / 100).clamp(GAIN_MIN, GAIN_MAX);
@@ -421,7 +434,13 @@ impl Run<'_> {
             quota::percent(live, size) >= ALIVE_PERCENT
         });
         let rule = format!("dbQuotaUsage > 0.8 || dbSizeFree >= {gain}");
-        let rule = if is_alive { None } else { Rule::parse(&rule).ok() };
+        // Where writes go and nothing is compacted, what is in use is told as it is.
+        let compacts = self.report.compaction.as_ref().is_some_and(|compaction| {
+            compaction.revision.is_some_and(|at| at > compaction.compact_revision_before)
+        });
+        let is_raised = view.alarms.iter().any(|alarm| alarm.alarm == "NOSPACE");
+        let may_be_stale = !is_alive && (compacts || is_raised);
+        let rule = if may_be_stale { Rule::parse(&rule).ok() } else { None };
         let min_gain = match rule {
             Some(_) => MinGain::Nothing,
             None => MinGain::Bytes(gain),
@@ -461,14 +480,18 @@ impl Run<'_> {
             }
         }
         let count = |result| done.count(result);
+        let down = match count(online::Outcome::Down) {
+            0 => String::new(),
+            down => format!(", {down} down"),
+        };
         let detail = format!(
-            "{} of {} members, {} not worth it; {} bytes given back",
+            "{} of {} members, {} not worth it{down}; {} bytes given back",
             count(online::Outcome::Done),
             done.members.len(),
             count(online::Outcome::Skipped),
             done.gained_bytes
         );
-        match done.error() {
+        match done.stopped.map(|stopped| stopped.error()) {
             Some(error) => {
                 let detail = format!("{detail}; {}", error.message);
                 self.step("defrag", StepResult::Failed, detail, began);
@@ -524,60 +547,85 @@ impl Run<'_> {
     fn prove(&mut self) -> Result<(), Error> {
         let began = Instant::now();
         let before = self.look()?;
-        let is_over = before.members.iter().any(|m| matches!(Line::of(m), Line::Over { .. }));
+        let is_over = before
+            .members
+            .iter()
+            .any(|member| matches!(Line::of(member), Line::Over { .. } | Line::Unknown));
         let is_raised = before.alarms.iter().any(|alarm| alarm.alarm == "NOSPACE");
         let proofs = match is_over && is_raised {
             // Known without asking again and again.
             true => Vec::new(),
             false => prove(&self.cluster, &before, self.progress)?,
         };
-        let accepted = self.take(&proofs, began);
+        let accepted = match is_over && is_raised {
+            true => self.full(began),
+            false => self.take(&proofs, began),
+        };
         let view = self.look()?;
         self.report.measure(&view);
         let is_raised = view.alarms.iter().any(|alarm| alarm.alarm == "NOSPACE");
         let is_roomy = view.members.iter().all(|member| Line::of(member).is_roomy());
         let all_asked = view.members.iter().all(MemberView::answered);
-        self.report.outcome = match (accepted && !is_raised, is_roomy && all_asked) {
-            (true, true) => Outcome::Reclaimed,
-            (true, false) => Outcome::Tight,
-            (false, _) => Outcome::Full,
+        self.report.outcome = match (accepted, is_roomy && all_asked) {
+            _ if is_raised => Outcome::Full,
+            (Some(true), true) => Outcome::Reclaimed,
+            (Some(true), false) => Outcome::Tight,
+            (Some(false), _) => Outcome::Full,
+            (None, _) => Outcome::Unproved,
         };
         if self.report.outcome != Outcome::Reclaimed {
-            let lines = advice::of(&self.report, &view, &|program, words| match program {
-                "etcdctl" => self.ctl(words),
-                _ => self.kit(words),
-            });
-            self.report.next = lines;
+            let command = advice::Commands {
+                kit: &|words| self.kit(words),
+                ctl: &|words| self.ctl(words),
+                again: &|keep| self.again(keep.unwrap_or(self.options.keep)),
+            };
+            self.report.next = advice::of(&self.report, &view, &command);
         }
         Ok(())
     }
 
-    /// Takes what members say to a write; tells whether all take it.
-    fn take(&mut self, proofs: &[Proof], began: Instant) -> bool {
+    /// Known to be refused without asking again and again.
+    fn full(&mut self, began: Instant) -> Option<bool> {
+        self.report.writes_accepted = Some(false);
+        let detail = "no write is accepted: NOSPACE is raised".to_owned();
+        self.step("prove", StepResult::Failed, detail, began);
+        Some(false)
+    }
+
+    /// Takes what members say to a write; tells whether all take it, `None` where some could not be
+    /// asked and none refused.
+    fn take(&mut self, proofs: &[Proof], began: Instant) -> Option<bool> {
         for proof in proofs {
             let own = self.report.members.iter_mut().find(|own| own.id == Some(proof.id));
             if let Some(own) = own {
-                own.accepts_writes = Some(proof.accepted);
+                own.accepts_writes = proof.accepted;
                 own.why = proof.why.clone().or_else(|| own.why.take());
             }
         }
-        let accepted = proofs.iter().filter(|proof| proof.accepted).count();
-        let all = !proofs.is_empty() && accepted == proofs.len();
-        self.report.writes_accepted = Some(all);
-        let (result, detail) = match proofs {
-            [] => (StepResult::Failed, "no write is accepted: NOSPACE is raised".to_owned()),
-            _ if all => (
-                StepResult::Done,
-                format!("{accepted} members accept writes; no revision was used"),
-            ),
-            _ => {
-                let whys = proofs.iter().filter_map(|proof| proof.why.as_deref());
-                let whys: Vec<&str> = whys.collect();
-                let count = proofs.len();
-                let detail = format!("{accepted} of {count} accept writes; {}", whys.join("; "));
-                (StepResult::Failed, detail)
-            }
+        let count = |answer| proofs.iter().filter(|proof| proof.accepted == answer).count();
+        let (taken, refused, silent) = (count(Some(true)), count(Some(false)), count(None));
+        let all = match (refused, silent) {
+            (0, 0) if !proofs.is_empty() => Some(true),
+            (0, _) => None,
+            _ => Some(false),
         };
+        self.report.writes_accepted = all;
+        let why = |proof: &Proof| {
+            let does = match proof.accepted {
+                Some(true) => return None,
+                Some(false) => "refuses",
+                None => "could not be asked",
+            };
+            let member = self.report.members.iter().find(|own| own.id == Some(proof.id));
+            let label = member.map_or_else(|| format!("{:x}", proof.id), MemberReport::label);
+            Some(format!("{label} {does}: {}", proof.why.as_deref().unwrap_or_default()))
+        };
+        let whys: Vec<String> = proofs.iter().filter_map(why).collect();
+        let detail = match all {
+            Some(true) => format!("{taken} members accept writes; no revision was used"),
+            _ => format!("{taken} of {} accept writes; {}", proofs.len(), whys.join("; ")),
+        };
+        let result = if all == Some(true) { StepResult::Done } else { StepResult::Failed };
         self.step("prove", result, detail, began);
         all
     }
@@ -590,7 +638,10 @@ impl Run<'_> {
             return Ok(self.report);
         };
         if self.options.dry_run {
-            return Err(error);
+            // What was seen is worth as much as what is in the way.
+            self.report.outcome = Outcome::Stopped;
+            self.report.stopped = Some(error.into());
+            return Ok(self.report);
         }
         let steps = self.report.steps.iter().filter(|step| step.result == StepResult::Done);
         let steps: Vec<&str> = steps.map(|step| step.step).collect();
@@ -602,7 +653,7 @@ impl Run<'_> {
             true => format!("done so far: {}", steps.join(", ")),
         };
         error.message += &format!("; {done}");
-        let again = self.kit(&["reclaim"]);
+        let again = self.again(self.options.keep);
         error.hints.push(format!("{again}    # goes on where this one has stopped"));
         self.report.equivalent = self.left(&steps);
         error.hints.extend(self.report.equivalent.iter().map(|line| format!("or: {line}")));
@@ -610,7 +661,7 @@ impl Run<'_> {
             return Err(error);
         }
         // An interruption does not keep the last look from being taken.
-        if let Ok(view) = self.lookout.look(&crate::ops::Silent) {
+        if let Ok(view) = look(&mut self.lookout, self.options, &crate::ops::Silent) {
             self.report.measure(&view);
         }
         self.record(error.message.clone());

@@ -209,6 +209,10 @@ fn next_limit(keys: i64, read: usize, bytes: u64) -> i64 {
 /// everything that begins with its prefix belongs to it.
 fn rest_of(groups: &mut Groups, key: &[u8]) -> Option<(Counted, Vec<u8>)> {
     let read = groups.of(key).keys;
+    // What is behind the last group that is kept is one group of many prefixes.
+    if !groups.has_own(key) {
+        return None;
+    }
     let prefix = groups.prefix_of(key).to_vec();
     if read < SAMPLE_KEYS || prefix.is_empty() {
         return None;
@@ -258,7 +262,9 @@ fn conclude(scan: &mut Scan, mut groups: Groups, counted: &[Counted]) {
         group.keys = counted.keys;
     }
     let is_kubernetes = |prefix: &str| schema::is_kubernetes_key(prefix.as_bytes());
-    let all = groups.into_sorted();
+    let mut all = groups.into_sorted();
+    // That of all other keys too, wherever it stands by its size.
+    all.sort_by_key(|group| std::cmp::Reverse(group.live_bytes));
     scan.keys = all.iter().map(|group| group.keys).sum();
     scan.live_bytes = all.iter().map(|group| group.live_bytes).sum();
     scan.groups = all
@@ -287,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::live::Header;
+    use crate::ops::inspect::GROUPS_MAX;
 
     /// A keyspace, and how often it was asked for how much.
     struct Keys {
@@ -405,6 +412,20 @@ mod tests {
         keys.answer_bytes_max = 1 << 19;
         let scan = read(&mut keys, Duration::from_secs(60)).unwrap();
         assert_eq!((scan.keys, scan.partial), (300, true));
+    }
+
+    #[test]
+    fn keys_behind_the_last_group_that_is_kept_are_counted_as_they_are() {
+        let small = (0..GROUPS_MAX).map(|n| (format!("a/{n:06}/k"), 1));
+        let large = (0..2100).map(|n| (format!("b/{}/{n:06}", n % 3), 1000));
+        let mut keys = Keys::new(small.chain(large));
+        let scan = read(&mut keys, Duration::from_secs(600)).unwrap();
+        let all = u64::try_from(GROUPS_MAX + 2100).unwrap();
+        assert_eq!((scan.keys, scan.keys_read, scan.partial), (all, all, false));
+        let rest = &scan.groups[0];
+        assert_eq!((rest.prefix.as_str(), rest.keys, rest.exact), ("", 2100, true));
+        assert!((2_100_000..2_300_000).contains(&rest.bytes), "{rest:?}");
+        assert_eq!(rest.name, "(other)");
     }
 
     #[test]

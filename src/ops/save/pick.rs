@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::live::{self, Answers, Cause, Cluster, Status};
 use crate::ops::cluster::attend;
-use crate::ops::{Error, ExitCode, Progress, reach};
+use crate::ops::{Error, ExitCode, Progress, admin, reach};
 
 /// Longest wait until a member has caught up.
 const CATCH_UP: Duration = Duration::from_secs(10);
@@ -207,21 +207,7 @@ fn check_access(cluster: &Cluster) -> Result<(), Error> {
             return final_word(&error).map_or(Ok(()), |error| Err(error.into()));
         }
     };
-    if access.is_admin() {
-        return Ok(());
-    }
-    let who = match access.user.as_str() {
-        "" => "whoever asks".into(),
-        user => format!("the user {user}"),
-    };
-    let has = match access.roles.as_slice() {
-        [] => String::new(),
-        roles => format!("; it has {}", roles.join(", ")),
-    };
-    let message = format!("{who} may not save a snapshot: that needs the role root{has}");
-    Err(Error::new(ExitCode::Tls, message)
-        .because("auth")
-        .hint("use a user with the role root, or: etcdctl user grant-role NAME root"))
+    admin::check(&access, "save a snapshot")
 }
 
 /// All members failed: tells why for each.

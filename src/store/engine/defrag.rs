@@ -22,6 +22,7 @@ use super::{Shared, Store};
 use crate::bolt::builder::{self, Builder};
 use crate::bolt::db::{Db, View};
 use crate::bolt::disk::DiskFile;
+use crate::bolt::orphan;
 use crate::bolt::rebuild::Rebuild;
 use crate::bolt::walk::walk;
 use crate::bolt::{At, Visit};
@@ -142,12 +143,24 @@ fn defragment(shared: &Shared, path: &Path, copy: &Path) -> Result<(), Error> {
 /// Lets go of a file that has no name any more, with no lock held. All at once that keeps the log
 /// from its disk for long, so that a large one is cut bit by bit; where somebody still reads it,
 /// whoever is the last to let go of it removes it.
+///
+/// An etcd that was started on the directory meanwhile has opened it and waits for its lock. It
+/// must not run on a file without a name: it finds no meta page, and ends. Nor may the file become
+/// empty, which bbolt takes for a new one. Where another process is seen with it, which may copy
+/// it, it is not cut.
 fn let_go(shared: &Shared, before: Db, last: View) {
+    let least = before.metas_bytes();
+    if before.disown().is_err() {
+        return;
+    }
     let Some(file) = before.into_file(last) else { return };
+    if orphan::with_open(file.file()).is_some() {
+        return;
+    }
     let pace = Pace::new(shared);
     let mut left = file.len().unwrap_or(0);
-    while left > 0 && shared.health.refusal().is_none() {
-        left = left.saturating_sub(u64_of(CUT_BYTES));
+    while left > least && shared.health.refusal().is_none() {
+        left = left.saturating_sub(u64_of(CUT_BYTES)).max(least);
         let began = Instant::now();
         if file.set_len(left).is_err() {
             return;

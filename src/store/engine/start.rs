@@ -193,7 +193,9 @@ fn begin_term(
     let wanted = shared.compat.storage_version();
     let is_raised = shared.options.compat.is_some()
         && version.is_some_and(|version| version < wanted && !is_by_3_4);
-    if is_new || version.is_none() || is_raised {
+    // The log may have told it since.
+    let is_unknown = version.is_none() && shared.cluster_version().is_none();
+    if is_new || is_unknown || is_raised {
         let text = wanted.to_string();
         let body = Body::ClusterVersionSet(VersionName { version: text.as_bytes() });
         batch.push(Proposal::normal(shared.encode_own(body), Reply::Nobody));

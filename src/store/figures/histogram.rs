@@ -70,6 +70,7 @@ scales! {
     /// 100 ms to 409.6 s.
     DEFRAG: &doubling::<13>(100_000_000), NANOS;
     /// 100 ms to 51.2 s.
+    #[cfg(feature = "serve")]
     SNAP_DB: &doubling::<10>(100_000_000), NANOS;
     /// 10 ms to 655.36 s.
     SNAPSHOT: &doubling::<17>(10_000_000), NANOS;

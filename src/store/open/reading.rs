@@ -131,6 +131,16 @@ pub fn open_to_read(path: &Path, options: &OpenOptions) -> Result<OpenedToRead, 
 /// Takes the shared lock of a directory's database before anything else of it is read. What keeps
 /// it from being opened at all is told by who opens it.
 fn hold(database: &Path) -> Result<Option<fs::File>, OpenError> {
+    // Looked at before it is opened: opening a pipe that nobody writes to waits for ever.
+    match fs::metadata(database) {
+        Ok(meta) if !meta.is_file() => {
+            return Err(OpenError::unfit(
+                format!("{} is not a regular file", database.display()),
+                "give a data directory, or the file of a snapshot",
+            ));
+        }
+        _ => {}
+    }
     let Ok(file) = fs::File::open(database) else { return Ok(None) };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(Some(file)),

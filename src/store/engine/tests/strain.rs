@@ -225,15 +225,51 @@ fn a_copy_that_takes_too_long_is_given_up() {
     assert_eq!(records(&open(&dir, Options::default())), before);
 }
 
+/// An etcd that is started meanwhile opens the database and waits for its lock.
+#[test]
+fn who_waits_for_a_database_that_was_replaced_does_not_go_on_with_it() {
+    for is_read in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(&dir, Options::default());
+        for n in 0..3000_u32 {
+            put(&store, &n.to_be_bytes(), &[7; 4000]).unwrap();
+        }
+        let path = dir.path().join("data/member/snap/db");
+        let mut waiting = std::fs::File::open(&path).unwrap();
+        let reader = is_read.then(|| store.snapshot(&me()).unwrap());
+        store.defragment(&me()).unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut waiting, &mut bytes).unwrap();
+        // bbolt makes a new database of an empty file.
+        assert!(!bytes.is_empty() && is_read == (bytes.len() > 1 << 20), "{}", bytes.len());
+        let found = crate::bolt::File::from_bytes(bytes);
+        assert!(matches!(found, Err(crate::bolt::Error::NoMeta(..))), "{found:?}");
+        if let Some(mut reader) = reader {
+            let mut image = Vec::new();
+            std::io::Read::read_to_end(&mut reader, &mut image).unwrap();
+            let image = crate::bolt::File::from_bytes(image).unwrap();
+            assert!(image.check_metas().is_empty());
+        }
+        assert_eq!(records(&store).len(), 3000);
+    }
+}
+
 #[test]
 fn what_is_replayed_is_saved_on_the_way() {
-    let dir = tempfile::tempdir().unwrap();
     let lazy = || Options { batch_interval: Duration::from_secs(3600), ..Options::default() };
-    let store = open(&dir, lazy());
-    for n in 0..60_u32 {
-        put(&store, &n.to_be_bytes(), &[b'v'; 1000]).unwrap();
-    }
-    let (before, sum) = (records(&store), store.hash_kv(&me(), 0).unwrap());
+    // A start's look for compactions saves once, and may come late.
+    let (dir, store, before) = (0..50)
+        .find_map(|_| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = open(&dir, lazy());
+            for n in 0..60_u32 {
+                put(&store, &n.to_be_bytes(), &[b'v'; 1000]).unwrap();
+            }
+            let before = records(&store);
+            let (_, unsaved) = store.shared().core.read(|mvcc| mvcc.unsaved()).unwrap();
+            (unsaved > 60_000).then_some((dir, store, before))
+        })
+        .unwrap();
     store.kill();
     let slow = Arc::new(Slow::default());
     let disk = Disk::with_probe(slow.clone());
@@ -242,6 +278,7 @@ fn what_is_replayed_is_saved_on_the_way() {
     let syncs = slow.database_syncs.load(Ordering::SeqCst);
     assert!(syncs >= 10, "{syncs}");
     assert_eq!(records(&store), before);
+    let sum = store.hash_kv(&me(), 0).unwrap();
     store.kill();
     let store = open(&dir, lazy());
     assert_eq!((records(&store), store.hash_kv(&me(), 0).unwrap()), (before, sum));

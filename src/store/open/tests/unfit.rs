@@ -219,3 +219,18 @@ fn alarms_are_no_reason() {
     edit(dir.path(), schema::ALARM, &alarm, Some(b""));
     open(dir.path(), &options()).unwrap();
 }
+
+#[test]
+fn a_pipe_in_place_of_the_database_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_owned();
+    drop(open(&dir, &options()).unwrap());
+    let database = dir.join("member/snap/db");
+    fs::remove_file(&database).unwrap();
+    nix::unistd::mkfifo(&database, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (done, waits) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(open_to_read(&dir, &options()).map(drop)));
+    // It would wait for ever.
+    let read = waits.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    says(&read.unwrap_err().to_string(), "not a regular file");
+}

@@ -2,65 +2,58 @@
 //! at its quota.
 //!
 //! The store ([`crate::store`]) opens the directory as the server would, with no limit, and does
-//! what the server would be asked for: a compaction through the log, a defragmentation, NOSPACE
-//! disarmed through the log. Then it is closed, and a server starts on it as on any directory that
-//! a store has closed: the storage version is not raised, and the log is the truth at any moment,
-//! so that a run that is killed loses nothing and is run again.
+//! what the server would be asked for: a compaction through the log, and NOSPACE disarmed through
+//! the log; in between it is closed, and the database is packed ([`crate::ops::defrag`]). Then a
+//! server starts on it as on any directory that a store has closed: the storage version is not
+//! raised, and the log is the truth at any moment, so that a run that is killed loses nothing and
+//! is run again.
 //!
 //! 1. Nothing is changed before everything is checked: who has it, pages and records, who votes,
-//!    CORRUPT, room on the disk.
-//! 2. Time stands still meanwhile: no lease ends.
-//! 3. Afterwards it is read back: the same living keys, at the same revisions.
-//! 4. Files that are new belong to the owner of the old ones.
+//!    CORRUPT, the quota at which NOSPACE was raised, room on the disks.
+//! 2. Time stands still meanwhile: no lease ends. What the member says of itself stays, and so do
+//!    its snapshots and the segments of its log.
+//! 3. Each time that it is opened, and afterwards, the living keys are the same, at the same
+//!    revisions.
+//! 4. Files that are new belong to the owner of the old ones, from the moment they are made.
+//! 5. A run that fails says whether it changed anything, and that nothing was lost.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, lchown};
+mod look;
+mod work;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use self::look::Seen;
+use self::work::{Job, Owners, work};
 use super::line::Line;
 use super::report::Compaction;
 use super::space::{GROUPS_SHOWN, Taker};
-use super::{Outcome, advice};
+use super::{Outcome, advice, again};
 use crate::etcd::data_dir::Starts;
 use crate::etcd::log::Counted;
-use crate::ops::cluster::attend;
 use crate::ops::cluster::quota::DEFAULT_BYTES;
 use crate::ops::compaction::Keep;
-use crate::ops::compaction::window::{Decision, Evidence, Kubernetes, decide, warning};
+use crate::ops::compaction::window::{Decision, Evidence, decide, warning};
 use crate::ops::examine::Level;
 use crate::ops::inspect::{self, Report as Inspected};
 use crate::ops::online::Size;
 use crate::ops::verify_dir::{self, Verdict, VerifiedDir};
 use crate::ops::{Error, ExitCode, Progress, audit, disk, holder, shell_word, stage};
-use crate::store::{
-    Alarm, Caller, Clock, Compaction as CompactionRequest, Error as StoreError, OpenError,
-    Options as StoreOptions, Quota, Range, Retention, Store, SystemClock,
-};
+use crate::store::{Error as StoreError, OpenError};
 
-/// The key in which Kubernetes' API servers agree on compactions.
-const KUBERNETES_KEY: &[u8] = b"compact_rev_key";
 /// Keys that are read at once, without their values.
 const PAGE_KEYS: i64 = 1000;
-/// Bytes on the disk besides a copy of what is in use: growth of the database and two segments of
-/// the log.
-const ROOM_BYTES: u64 = 192 << 20;
-/// Bytes that a defragmentation must give back to be done.
-const GAIN_MIN: u64 = 64 << 10;
-/// Bytes in use are looked at so often while rows go ...
-const LOOK: Duration = Duration::from_millis(200);
-/// ... until they stay as they are for so many looks.
-const STILL: u32 = 5;
-/// etcd's numbers of alarms, and of what is done to them.
+/// Bytes on the disk of the database besides a copy of what is in use: what it grows by.
+const GROWTH_BYTES: u64 = 64 << 20;
+/// Bytes on the disk of the log: two segments.
+const LOG_BYTES: u64 = 128 << 20;
+/// etcd's numbers of alarms.
 const NOSPACE: u64 = 1;
 const CORRUPT: u64 = 2;
-const DEACTIVATE: u64 = 2;
+/// The result in the record of a run that begins.
+const BEGUN: &str = "begun";
 
 /// What to do, and how.
 #[derive(Clone, Debug)]
@@ -73,6 +66,8 @@ pub struct Options {
     pub keep: Keep,
     /// The quota that the server has; `None` for etcd's default.
     pub quota_bytes: Option<i64>,
+    /// Go on where a disk seems too full.
+    pub accept_full_disk: bool,
     /// Find out and report, change nothing.
     pub dry_run: bool,
     /// Where the record goes.
@@ -94,7 +89,7 @@ pub struct Report {
     pub member_id: String,
     /// Its name.
     pub member_name: String,
-    /// Minor versions of etcd that start on it.
+    /// Minor versions of etcd that start on it, as it is now; none where that is not known.
     pub starts_on: Vec<String>,
     /// The quota that it is held against.
     pub quota_bytes: i64,
@@ -153,103 +148,121 @@ impl Report {
     }
 }
 
-/// The machine's clock, but that time stands still, so that no lease ends.
-#[derive(Debug, Default)]
-struct StoppedClock(SystemClock);
-
-impl Clock for StoppedClock {
-    fn now(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn unix_ms(&self) -> u64 {
-        self.0.unix_ms()
-    }
-}
-
-/// What a directory holds, as a reader sees it.
-#[derive(Debug)]
-struct Seen {
-    size: Size,
-    alarms: Vec<(u64, u64)>,
-    revision: i64,
-    compacted: i64,
-    kubernetes: Option<Kubernetes>,
-    member_id: String,
-    member_name: String,
-    keys: u64,
-    /// Over keys, revisions, versions and leases of all living keys.
-    digest: [u8; 32],
-}
-
 /// Reclaims the room of a stopped sole voter.
 ///
 /// # Errors
 ///
-/// [`ExitCode::InUse`] while a server has it, [`ExitCode::Damage`] where it is damaged or CORRUPT
-/// is raised, [`ExitCode::Refused`] where others vote too, [`ExitCode::Interrupted`], and what the
-/// disk says.
+/// [`ExitCode::InUse`] while a server has it or had it meanwhile, [`ExitCode::Damage`] where it is
+/// damaged or CORRUPT is raised, [`ExitCode::Refused`] where others vote too, where NOSPACE stands
+/// and the quota is not told, where no server ever served it, or where a disk is too full,
+/// [`ExitCode::Interrupted`], and what the disk says. Each says whether anything was changed, and
+/// that nothing was lost.
 pub fn reclaim(options: &Options, progress: &dyn Progress) -> Result<Report, Error> {
     if matches!(options.keep, Keep::Duration(_)) {
         let error = Error::usage("a stopped member does not tell how old its revisions are");
         return Err(error.hint("--keep-revisions N, or neither"));
     }
     let data_dir = stage::absolute(&options.data_dir)?;
-    let verified = check(&data_dir, options, progress)?;
+    let Prepared { mut report, before, status_hash } =
+        prepare(&data_dir, options, progress).map_err(untouched)?;
+    let owners = Owners::of(&data_dir, options.wal_dir.as_deref());
+    if options.dry_run && report.outcome == Outcome::DryRun {
+        report.next = vec![again::of_directory(options, &data_dir)];
+    }
+    if !options.dry_run {
+        for warning in owners.give_leftovers() {
+            progress.note(&format!("warning: {warning}"));
+            report.warnings.push(warning);
+        }
+    }
+    if options.dry_run || report.outcome == Outcome::NothingToDo {
+        return Ok(report);
+    }
+    for command in &report.equivalent {
+        progress.note(&format!("same, with a larger quota and the server running: {command}"));
+    }
+    record(options, &mut report, (status_hash, None), BEGUN.to_owned(), progress);
+    let job =
+        Job { data_dir: &data_dir, options, report: &report, before: &before, owners, progress };
+    let worked = work(&job);
+    let mut hash = None;
+    let ended = worked.and_then(|after| {
+        conclude(&mut report, &before, &after)?;
+        hash = look_again(&data_dir, options, &mut report, progress)?;
+        advise(&mut report, &after);
+        Ok(())
+    });
+    let ended = ended.map_err(|error| lost_nothing(error, options, &data_dir));
+    let result = match &ended {
+        Ok(()) => audit::OK.to_owned(),
+        Err(error) => error.message.clone(),
+    };
+    record(options, &mut report, (status_hash, hash), result, progress);
+    ended.map(|()| report)
+}
+
+/// What is known before anything is changed.
+struct Prepared {
+    report: Report,
+    before: Seen,
+    status_hash: Option<u32>,
+}
+
+/// Checks everything, and decides.
+fn prepare(data_dir: &Path, options: &Options, progress: &dyn Progress) -> Result<Prepared, Error> {
+    let verified = check(data_dir, options, progress)?;
     let inspected = inspect::inspect(
         &inspect::Options {
-            path: data_dir.clone(),
+            path: data_dir.to_owned(),
             wal_dir: options.wal_dir.clone(),
             depth: None,
             top: 0,
         },
         progress,
     )?;
-    let before = read_back(&data_dir, options, progress)?;
-    let mut report = describe(&data_dir, options, &verified, &inspected, &before)?;
+    let before = look::read(data_dir, options, progress)?;
+    let mut report = describe(data_dir, options, &verified, &inspected, &before)?;
+    let status_hash = status_hash(&verified);
     // It has the database open, and the lock that goes with that.
     drop(verified);
     for warning in &report.warnings {
         progress.note(&format!("warning: {warning}"));
     }
     let line = Line::at(before.size.db_bytes, report.quota_bytes);
-    let is_raised = before.alarms.iter().any(|(_, kind)| *kind == NOSPACE);
-    if !is_raised && line.is_roomy() {
+    if !before.has_nospace() && line.is_roomy() {
         report.outcome = Outcome::NothingToDo;
         report.after = Some(before.size);
         report.free_percent = line.free_percent();
-        return Ok(report);
+    } else {
+        is_fit(data_dir, &report, &before)?;
+        check_room(data_dir, options, &mut report, before.size, progress)?;
     }
-    check_room(&data_dir, before.size)?;
-    if options.dry_run {
-        report.next = vec![format!("etcdkit reclaim --data-dir {}", word(&data_dir))];
-        return Ok(report);
+    Ok(Prepared { report, before, status_hash })
+}
+
+fn status_hash(verified: &VerifiedDir) -> Option<u32> {
+    let rows = verified.database.as_ref().and_then(|database| database.rows.as_ref());
+    rows.map(|rows| rows.status_hash)
+}
+
+/// Says of a failure before anything was changed that nothing was.
+fn untouched(mut error: Error) -> Error {
+    if error.code != ExitCode::Usage && !error.message.contains("; nothing was ") {
+        error.message.push_str("; nothing was changed");
     }
-    for command in &report.equivalent {
-        progress.note(&format!("same, with a larger quota and the server running: {command}"));
+    error
+}
+
+/// Says of a failure after something was changed that nothing was lost, and how to go on.
+fn lost_nothing(mut error: Error, options: &Options, data_dir: &Path) -> Error {
+    // That the keys are others would be a loss.
+    if error.code == ExitCode::Internal {
+        return error;
     }
-    // Which threads write and which read is over when this is.
-    let worked = work(&data_dir, options, &report, progress);
-    let owners = keep_owner(&data_dir, options.wal_dir.as_deref());
-    for warning in owners {
-        progress.note(&format!("warning: {warning}"));
-        report.warnings.push(warning);
-    }
-    let ended = worked.and_then(|()| {
-        let after = read_back(&data_dir, options, progress)?;
-        conclude(&mut report, &before, &after)?;
-        check(&data_dir, options, progress).map(drop)
-    });
-    let result = match &ended {
-        Ok(()) => audit::OK.to_owned(),
-        Err(error) => error.message.clone(),
-    };
-    record(options, &mut report, result, progress);
-    ended.map_err(|error| {
-        let again = format!("etcdkit reclaim --data-dir {}", word(&data_dir));
-        error.hint(format!("{again}    # goes on where this one has stopped; nothing was lost"))
-    })?;
-    Ok(report)
+    let text = error.message.replace("; nothing was changed", "");
+    error.message = format!("{text}; nothing was lost");
+    let again = again::of_directory(options, data_dir);
+    error.hint(format!("{again}    # goes on where this one has stopped"))
 }
 
 fn word(path: &Path) -> String {
@@ -333,83 +346,8 @@ fn open_failed(error: OpenError) -> Error {
     Error::new(code, error.to_string())
 }
 
-fn failed(doing: &str, error: &StoreError) -> Error {
+fn store_failed(doing: &str, error: &StoreError) -> Error {
     Error::new(ExitCode::Failed, format!("cannot {doing}: {error}"))
-}
-
-/// Looks at what a directory holds; changes nothing.
-fn read_back(data_dir: &Path, options: &Options, progress: &dyn Progress) -> Result<Seen, Error> {
-    progress.step("read keys", 0);
-    let (path, wal_dir) = (data_dir.to_owned(), options.wal_dir.clone());
-    attend(progress, move || {
-        let store = Store::open_read_only(&path, StoreOptions::default().wal_dir(wal_dir))
-            .map_err(open_failed)?;
-        let seen = look(&store).map_err(|error| failed("read the directory", &error));
-        // It was read only.
-        let _ = store.close();
-        seen
-    })
-}
-
-fn look(store: &Store) -> Result<Seen, StoreError> {
-    let me = Caller::default();
-    let status = store.status(&me)?;
-    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    let alarms = store.alarm(&me, Alarm { action: 0, member_id: 0, alarm: 0 })?.body;
-    let key = Range { key: KUBERNETES_KEY, ..Range::default() };
-    let kubernetes = store.range(&me, &key)?.body.kvs.first().and_then(|kv| {
-        let record = kv.record();
-        Kubernetes::read(record.value, record.mod_revision)
-    });
-    let compacted = store.hash_kv(&me, store.revision())?.body.compact_revision.max(0);
-    let own = store.members(&me)?.into_iter().find(|member| member.id == store.member_id());
-    let (keys, digest) = digest(store)?;
-    Ok(Seen {
-        size: Size {
-            db_bytes: bytes(status.db_size_bytes),
-            in_use_bytes: bytes(status.db_size_in_use_bytes),
-        },
-        alarms,
-        revision: store.revision(),
-        compacted,
-        kubernetes,
-        member_id: store.member_id().to_string(),
-        member_name: own.map(|member| member.name).unwrap_or_default(),
-        keys,
-        digest,
-    })
-}
-
-/// Sums up the living keys.
-fn digest(store: &Store) -> Result<(u64, [u8; 32]), StoreError> {
-    let (mut sum, mut keys, mut from) = (Sha256::new(), 0_u64, vec![0]);
-    loop {
-        let range = Range {
-            key: &from,
-            range_end: &[0],
-            limit: PAGE_KEYS,
-            keys_only: true,
-            ..Range::default()
-        };
-        let page = store.range(&Caller::default(), &range)?.body;
-        let mut last = None;
-        for kv in &page.kvs {
-            let record = kv.record();
-            sum.update(u64::try_from(record.key.len()).unwrap_or(u64::MAX).to_le_bytes());
-            sum.update(record.key);
-            for number in
-                [record.create_revision, record.mod_revision, record.version, record.lease]
-            {
-                sum.update(number.to_le_bytes());
-            }
-            keys = keys.saturating_add(1);
-            last = Some(record.key.to_vec());
-        }
-        match last.filter(|_| page.more) {
-            Some(last) => from = [last.as_slice(), &[0]].concat(),
-            None => return Ok((keys, sum.finalize().into())),
-        }
-    }
 }
 
 fn raised(alarms: &[(u64, u64)]) -> Vec<RaisedAlarm> {
@@ -422,6 +360,40 @@ fn raised(alarms: &[(u64, u64)]) -> Vec<RaisedAlarm> {
     alarms.iter().map(one).collect()
 }
 
+fn corrupt(data_dir: &Path) -> Error {
+    let message = format!("CORRUPT is raised in {}", data_dir.display());
+    let hint = format!("etcdkit snapshot verify {}", word(data_dir));
+    Error::new(ExitCode::Damage, message).hint(hint)
+}
+
+/// Refuses what cannot be judged, or would be made another: an alarm at a quota that is not told,
+/// and a member of which no server ever said what it is.
+fn is_fit(data_dir: &Path, report: &Report, before: &Seen) -> Result<(), Error> {
+    if report.quota_assumed && before.has_nospace() {
+        let message = format!(
+            "NOSPACE is raised in {} at {} bytes, and at which quota its server raised it is not \
+             told; whether writes are accepted again cannot be",
+            data_dir.display(),
+            before.size.db_bytes
+        );
+        return Err(Error::refused(message)
+            .hint("--quota-backend-bytes BYTES, as the server's command line or etcd.yaml has it")
+            .hint(format!("--quota-backend-bytes {DEFAULT_BYTES}    # where they have none")));
+    }
+    if before.version.is_none() {
+        let message = format!(
+            "{} is of a member that never served: which version of etcd it is of is not known, \
+             and would be decided here",
+            data_dir.display()
+        );
+        return Err(Error::refused(message).hint(
+            "start its etcd on it once, with a larger --quota-backend-bytes, then: etcdkit reclaim \
+             --endpoints URL",
+        ));
+    }
+    Ok(())
+}
+
 fn describe(
     data_dir: &Path,
     options: &Options,
@@ -429,10 +401,8 @@ fn describe(
     inspected: &Inspected,
     before: &Seen,
 ) -> Result<Report, Error> {
-    if before.alarms.iter().any(|(_, kind)| *kind == CORRUPT) {
-        let message = format!("CORRUPT is raised in {}; nothing was done", data_dir.display());
-        let hint = format!("etcdkit snapshot verify {}", word(data_dir));
-        return Err(Error::new(ExitCode::Damage, message).hint(hint));
+    if before.has_corrupt() {
+        return Err(corrupt(data_dir));
     }
     let quota = match options.quota_bytes {
         None | Some(0) => DEFAULT_BYTES,
@@ -467,7 +437,6 @@ fn describe(
              --quota-backend-bytes says another"
         ));
     }
-    let starts = verified.starts.iter().filter(|start| start.starts == Starts::Yes);
     let groups = inspected.groups.iter().take(GROUPS_SHOWN).map(|group| Taker {
         prefix: group.prefix.clone().unwrap_or_default(),
         name: group.name(),
@@ -487,9 +456,9 @@ fn describe(
         dry_run: options.dry_run,
         outcome: Outcome::DryRun,
         data_dir: data_dir.display().to_string(),
-        member_id: before.member_id.clone(),
+        member_id: format!("{:x}", before.member),
         member_name: before.member_name.clone(),
-        starts_on: starts.map(|start| start.etcd.to_owned()).collect(),
+        starts_on: starts_on(verified),
         quota_bytes: quota,
         quota_assumed: options.quota_bytes.is_none(),
         before: before.size,
@@ -515,135 +484,54 @@ fn describe(
     })
 }
 
-fn check_room(data_dir: &Path, size: Size) -> Result<(), Error> {
-    let snap = data_dir.join("member").join("snap");
-    let Some(free) = disk::free_bytes(&snap) else { return Ok(()) };
-    let needed = u64::try_from(size.in_use_bytes).unwrap_or(0).saturating_add(ROOM_BYTES);
-    if free >= needed {
-        return Ok(());
-    }
-    let message = format!(
-        "{} has {free} bytes free, and {needed} may be needed: a copy of what is in use, and room \
-         for the log; nothing was changed",
-        snap.display()
-    );
-    Err(Error::new(ExitCode::Failed, message).hint("make room there"))
+fn starts_on(verified: &VerifiedDir) -> Vec<String> {
+    let starts = verified.starts.iter().filter(|start| start.starts == Starts::Yes);
+    starts.map(|start| start.etcd.to_owned()).collect()
 }
 
-/// Opens it and does the work.
-fn work(
+/// Refuses where a disk may be too small: that of the database, or that of the log.
+fn check_room(
     data_dir: &Path,
     options: &Options,
-    report: &Report,
+    report: &mut Report,
+    size: Size,
     progress: &dyn Progress,
 ) -> Result<(), Error> {
-    progress.note("open     the directory as its server would, with no limit");
-    let opening = StoreOptions::default()
-        .quota(Quota::Off)
-        .wal_dir(options.wal_dir.clone())
-        .auto_compaction(Retention::Off)
-        .hash_at_compaction(false)
-        .clock(Arc::new(StoppedClock::default()) as Arc<dyn Clock>);
-    let path = data_dir.to_owned();
-    // Killed or not, it is not left half open: this waits for the end.
-    let store = Store::open(&path, opening).map_err(open_failed)?;
-    let done = in_store(&store, report, progress);
-    let closed = store.close().map_err(|error| failed("close the directory", &error));
-    done.and(closed)
-}
-
-fn in_store(store: &Store, report: &Report, progress: &dyn Progress) -> Result<(), Error> {
-    let me = store.caller_named("root");
-    let run = |doing: &'static str, work: fn(&Store, &Caller, i64) -> Result<(), StoreError>, n| {
-        let (store, me) = (store.clone(), me.clone());
-        attend(progress, move || work(&store, &me, n).map_err(|error| failed(doing, &error)))
+    let member = data_dir.join("member");
+    let snap = member.join("snap");
+    let wal = options.wal_dir.clone().unwrap_or_else(|| member.join("wal"));
+    let copy = u64::try_from(size.in_use_bytes).unwrap_or(0).saturating_add(GROWTH_BYTES);
+    let of_copy = "a copy of what is in use, and room for the database to grow";
+    let wanted = match same_disk(&snap, &wal) {
+        true => vec![(snap, copy.saturating_add(LOG_BYTES), format!("{of_copy}, and for the log"))],
+        false => {
+            vec![(snap, copy, of_copy.to_owned()), (wal, LOG_BYTES, "room for the log".to_owned())]
+        }
     };
-    let wanted = report.compaction.revision;
-    let wanted = wanted.filter(|to| *to > report.compaction.compact_revision_before);
-    match wanted {
-        Some(revision) => {
-            progress.note(&format!("compact  at revision {revision} ({})", report.compaction.why));
-            let work: fn(&Store, &Caller, i64) -> _ = |store, me, revision| {
-                store.compact(me, CompactionRequest { revision, physical: true }).map(drop)
-            };
-            run("compact", work, revision)?;
+    for (folder, needed, what) in wanted {
+        let Some(free) = disk::free_bytes(&folder).filter(|free| *free < needed) else { continue };
+        let message = format!(
+            "{} has {free} bytes free, and {needed} may be needed: {what}",
+            folder.display()
+        );
+        if !options.accept_full_disk {
+            return Err(Error::refused(message).hint("make room there").hint("--accept-full-disk"));
         }
-        // What was begun before goes on by itself.
-        None => settle(store, &me, progress)?,
-    }
-    let size = store.status(&me).map_err(|error| failed("measure", &error))?;
-    let gain = size.db_size_bytes.saturating_sub(size.db_size_in_use_bytes);
-    if gain >= GAIN_MIN {
-        progress.note(&format!("defrag   {gain} bytes of {} are free", size.db_size_bytes));
-        run("defragment", |store, me, _| store.defragment(me), 0)?;
-    }
-    let size = store.status(&me).map_err(|error| failed("measure", &error))?;
-    let size_bytes = i64::try_from(size.db_size_bytes).unwrap_or(i64::MAX);
-    if matches!(Line::at(size_bytes, report.quota_bytes), Line::Over { .. }) {
-        let quota = report.quota_bytes;
-        progress.note(&format!("disarm   NOSPACE stays: {size_bytes} bytes, the quota is {quota}"));
-        return Ok(());
-    }
-    let work: fn(&Store, &Caller, i64) -> _ = |store, me, _| {
-        let alarms = store.alarm(me, Alarm { action: 0, member_id: 0, alarm: NOSPACE })?.body;
-        for (member_id, alarm) in alarms {
-            store.alarm(me, Alarm { action: DEACTIVATE, member_id, alarm })?;
-        }
-        Ok(())
-    };
-    progress.note("disarm   NOSPACE");
-    run("disarm", work, 0)
-}
-
-/// Waits until the rows of a compaction that was begun before are gone.
-fn settle(store: &Store, me: &Caller, progress: &dyn Progress) -> Result<(), Error> {
-    let in_use = || {
-        let status = store.status(me).map_err(|error| failed("measure", &error));
-        status.map(|status| status.db_size_in_use_bytes)
-    };
-    let (mut before, mut still, began) = (in_use()?, 0, Instant::now());
-    while still < STILL {
-        thread::sleep(LOOK);
-        if progress.stopped() {
-            return Err(Error::interrupted());
-        }
-        let now = in_use()?;
-        still = if now < before { 0 } else { still + 1 };
-        before = now;
-        if began.elapsed() > Duration::from_secs(3600) {
-            break;
-        }
+        progress.note(&format!("warning: {message}"));
+        report.warnings.push(message);
     }
     Ok(())
 }
 
-/// Gives what is new in the directory to the owner of its database; returns what could not be.
-fn keep_owner(data_dir: &Path, wal_dir: Option<&Path>) -> Vec<String> {
-    let member = data_dir.join("member");
-    let Ok(owner) = fs::metadata(&member) else { return Vec::new() };
-    let wal = wal_dir.map_or_else(|| member.join("wal"), Path::to_owned);
-    let mut warnings = Vec::new();
-    for folder in [member.join("snap"), wal] {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-            if (meta.uid(), meta.gid()) == (owner.uid(), owner.gid()) {
-                continue;
-            }
-            if let Err(error) = lchown(&path, Some(owner.uid()), Some(owner.gid())) {
-                let path = path.display();
-                warnings
-                    .push(format!("{path} does not belong to the owner of the others: {error}"));
-            }
-        }
-    }
-    warnings
+fn same_disk(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let of = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.dev());
+    of(one) == of(other)
 }
 
 /// Holds what is there now against what was there, and judges.
 fn conclude(report: &mut Report, before: &Seen, after: &Seen) -> Result<(), Error> {
-    let same = (before.keys, before.digest, before.revision, &before.member_id);
-    if same != (after.keys, after.digest, after.revision, &after.member_id) {
+    if !before.is_of_same_keys(after) {
         let message = format!(
             "{} keys at revision {} are there now, and {} at {} were before",
             after.keys, after.revision, before.keys, before.revision
@@ -654,18 +542,57 @@ fn conclude(report: &mut Report, before: &Seen, after: &Seen) -> Result<(), Erro
     report.after = Some(after.size);
     report.free_percent = line.free_percent();
     report.alarms = raised(&after.alarms);
-    let is_raised = after.alarms.iter().any(|(_, kind)| *kind == NOSPACE);
-    report.outcome = match (is_raised || matches!(line, Line::Over { .. }), line.is_roomy()) {
+    let is_full = after.has_nospace() || matches!(line, Line::Over { .. });
+    report.outcome = match (is_full, line.is_roomy()) {
         (true, _) => Outcome::Full,
         (false, true) => Outcome::Reclaimed,
         (false, false) => Outcome::Tight,
     };
+    Ok(())
+}
+
+/// Verifies the directory as it is now, and learns what starts on it. A server that has it by now
+/// is none of what went wrong.
+fn look_again(
+    data_dir: &Path,
+    options: &Options,
+    report: &mut Report,
+    progress: &dyn Progress,
+) -> Result<Option<u32>, Error> {
+    // What was true before may not be any more.
+    report.starts_on.clear();
+    match check(data_dir, options, progress) {
+        Ok(verified) => {
+            report.starts_on = starts_on(&verified);
+            Ok(status_hash(&verified))
+        }
+        Err(error) if error.code == ExitCode::InUse => {
+            let warning = format!("{}; so it was not verified once more", error.message);
+            progress.note(&format!("warning: {warning}"));
+            report.warnings.push(warning);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Says what to do next.
+fn advise(report: &mut Report, after: &Seen) {
     let start = match report.starts_on.as_slice() {
         [] => "start the etcd that it is of on it".to_owned(),
         versions => format!("start etcd on it: {}", versions.join(" or ")),
     };
     report.next.push(format!("{start}; on a kubeadm node, move etcd.yaml back"));
-    if report.outcome != Outcome::Reclaimed {
+    let line = Line::at(after.size.db_bytes, report.quota_bytes);
+    let others = after.nospace_of_others();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        report.next.push(format!(
+            "NOSPACE of {others} stands, for its own database: once it runs, etcdkit reclaim \
+             --endpoints URL"
+        ));
+    }
+    if report.outcome != Outcome::Reclaimed && !line.is_roomy() {
         report.next.extend(advice::look_at(&report.groups));
         let is_full = report.outcome == Outcome::Full;
         report.next.extend(advice::raise(report.quota_bytes, after.size.db_bytes, is_full));
@@ -676,19 +603,26 @@ fn conclude(report: &mut Report, before: &Seen, after: &Seen) -> Result<(), Erro
         ));
     }
     report.next.push("then: etcdkit status --endpoints URL".to_owned());
-    Ok(())
 }
 
-fn record(options: &Options, report: &mut Report, result: String, progress: &dyn Progress) {
-    let state = |size: Option<Size>, alarms: &[RaisedAlarm]| -> Value {
+/// Writes a record: of a run that begins, and of what became of it.
+fn record(
+    options: &Options,
+    report: &mut Report,
+    (hash_before, hash): (Option<u32>, Option<u32>),
+    result: String,
+    progress: &dyn Progress,
+) {
+    let state = |size: Option<Size>, hash: Option<u32>, alarms: &[RaisedAlarm]| -> Value {
         json!({ "data_dir": report.data_dir, "member_id": report.member_id, "size": size,
-            "alarms": alarms, "revision": report.revision, "keys": report.keys })
+            "status_hash": hash, "alarms": alarms, "revision": report.revision,
+            "keys": report.keys })
     };
     let record = audit::Record {
         operation: "reclaim",
         result,
-        before: state(Some(report.before), &report.alarms_before),
-        after: state(report.after, &report.alarms),
+        before: state(Some(report.before), hash_before, &report.alarms_before),
+        after: state(report.after, hash, &report.alarms),
         equivalent: report.equivalent.clone(),
         warnings: report.warnings.clone(),
     };
@@ -697,5 +631,39 @@ fn record(options: &Options, report: &mut Report, result: String, progress: &dyn
         let warning = format!("the audit record could not be written to {log}: {error}");
         progress.note(&format!("warning: {warning}"));
         report.warnings.push(warning);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Silent;
+
+    #[test]
+    fn a_disk_that_may_be_too_small_is_refused_with_the_flag_that_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("d");
+        let store = crate::store::Store::open(&dir, crate::store::Options::default()).unwrap();
+        store.close().unwrap();
+        let mut options = Options {
+            data_dir: dir.clone(),
+            wal_dir: None,
+            keep: Keep::Default,
+            quota_bytes: Some(1),
+            accept_full_disk: false,
+            dry_run: true,
+            audit_log: folder.path().join("audit.jsonl"),
+        };
+        let Prepared { mut report, .. } = prepare(&dir, &options, &Silent).unwrap();
+        let size = Size { db_bytes: i64::MAX, in_use_bytes: i64::MAX };
+        let mut check = |options: &Options| {
+            check_room(&dir, options, &mut report, size, &Silent)
+                .map(|()| report.warnings.last().cloned())
+        };
+        let refused = check(&options).unwrap_err();
+        assert_eq!(refused.code, ExitCode::Refused, "{refused}");
+        assert!(refused.hints.iter().any(|hint| hint == "--accept-full-disk"));
+        options.accept_full_disk = true;
+        assert!(check(&options).unwrap().is_some_and(|warning| warning.contains("bytes free")));
     }
 }
