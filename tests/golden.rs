@@ -6,6 +6,12 @@
 #[path = "support/inspect_cases.rs"]
 mod inspect_cases;
 mod support;
+#[path = "support/yaml_cases.rs"]
+mod yaml_cases;
+#[path = "support/yaml_model.rs"]
+mod yaml_model;
+#[path = "support/yaml_texts.rs"]
+mod yaml_texts;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -35,6 +35,10 @@ mod store_requests;
 #[path = "support/store_states.rs"]
 mod store_states;
 mod support;
+#[path = "support/yaml_model.rs"]
+mod yaml_model;
+#[path = "support/yaml_texts.rs"]
+mod yaml_texts;
 
 #[cfg(feature = "live")]
 #[path = "interop/cluster_harness.rs"]
@@ -128,3 +132,5 @@ mod together;
 #[cfg(feature = "live")]
 #[path = "interop/views.rs"]
 mod views;
+#[path = "interop/yaml_suite.rs"]
+mod yaml_suite;

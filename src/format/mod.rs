@@ -15,6 +15,7 @@
 
 #[cfg(any(feature = "live", feature = "serve"))]
 pub(crate) mod certificate;
+pub mod diff;
 pub mod duration;
 pub mod finding;
 pub mod freelist;

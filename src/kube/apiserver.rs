@@ -8,8 +8,9 @@
 
 use std::path::Path;
 
+use super::flags::words;
 use super::manifest::{self, Error, Home, Mount, Trouble, at, base_name, items, mapping};
-use super::yaml::{self, Node};
+use super::yaml;
 
 /// Which etcd a kube-apiserver uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub fn parse(bytes: &[u8]) -> Result<ApiServerManifest, Error> {
         return Err(at(Trouble::Shape, &root, "a Pod without a spec"));
     };
     for container in items(spec, "containers")? {
-        let words = words(container)?;
+        let words: Vec<_> = words(container)?.into_iter().map(|word| word.text).collect();
         let program = words.first().map(|word| base_name(word));
         if program == Some("kube-apiserver") {
             let flag = |name: &str| flag(&words, name);
@@ -73,15 +74,6 @@ pub fn parse(bytes: &[u8]) -> Result<ApiServerManifest, Error> {
         }
     }
     Err(at(Trouble::Command, spec, "no container whose command is kube-apiserver"))
-}
-
-fn words(container: &Node) -> Result<Vec<&str>, Error> {
-    let nodes = items(container, "command")?.iter().chain(items(container, "args")?);
-    nodes
-        .map(|node| {
-            node.text().ok_or_else(|| at(Trouble::Shape, node, "an argument that is not a text"))
-        })
-        .collect()
 }
 
 fn flag(words: &[&str], name: &str) -> Option<String> {

@@ -16,7 +16,46 @@ use super::manifest::{Error, Trouble, at, items, text_of};
 use super::yaml::{Node, Position};
 
 /// etcd's settings by flag name without dashes, each with the place it was given at.
-pub(super) struct Settings(BTreeMap<String, (String, Position)>);
+pub(super) struct Settings {
+    values: BTreeMap<String, (String, Position)>,
+    /// Every word that gives one, in order; the last one of a flag wins.
+    given: Vec<Given>,
+}
+
+/// The word of a container's command line that holds a flag's value.
+pub(super) struct Given {
+    pub(super) flag: String,
+    /// `command` or `args`.
+    pub(super) list: &'static str,
+    /// Which item of it.
+    pub(super) index: usize,
+    /// What stands before the value: `--flag=`, or nothing where the value is a word of its own.
+    pub(super) lead: String,
+}
+
+/// A word of a container's command line.
+pub(super) struct Word<'a> {
+    pub(super) text: &'a str,
+    pub(super) node: &'a Node,
+    /// `command` or `args`.
+    pub(super) list: &'static str,
+    /// Which item of it.
+    pub(super) index: usize,
+}
+
+/// Lists the words of `command` and `args` as one list.
+pub(super) fn words(container: &Node) -> Result<Vec<Word<'_>>, Error> {
+    let mut words = Vec::new();
+    for list in ["command", "args"] {
+        for (index, node) in items(container, list)?.iter().enumerate() {
+            let Some(text) = node.text() else {
+                return Err(at(Trouble::Shape, node, "an argument that is not a text"));
+            };
+            words.push(Word { text, node, list, index });
+        }
+    }
+    Ok(words)
+}
 
 /// Flags that take a value and that this module reads; the others are skipped by their form.
 const VALUED: &[&str] = &[
@@ -58,35 +97,33 @@ impl Settings {
                 }
             }
         }
-        let mut words = Vec::new();
-        for node in items(container, "command")?.iter().chain(items(container, "args")?) {
-            let Some(text) = node.text() else {
-                return Err(at(Trouble::Shape, node, "an argument that is not a text"));
-            };
-            words.push((text, node));
-        }
-        let mut rest = words.into_iter().skip(1).peekable();
-        while let Some((word, node)) = rest.next() {
-            let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+        let mut given = Vec::new();
+        let mut rest = words(container)?.into_iter().skip(1).peekable();
+        while let Some(word) = rest.next() {
+            let bare = word.text.strip_prefix("--").or_else(|| word.text.strip_prefix('-'));
+            let Some(bare) = bare else {
                 // etcd itself refuses to start on a word that belongs to no flag.
-                return Err(at(Trouble::Flag, node, "a word that belongs to no flag"));
+                return Err(at(Trouble::Flag, word.node, "a word that belongs to no flag"));
             };
-            let (flag, value, node) = match flag.split_once('=') {
-                Some((flag, value)) => (flag, value, node),
-                None if VALUED.contains(&flag) => match rest.next() {
-                    Some((value, node)) => (flag, value, node),
-                    None => return Err(at(Trouble::Flag, node, "a flag without its value")),
+            let (flag, value, word) = match bare.split_once('=') {
+                Some((flag, value)) => (flag, value, word),
+                None if VALUED.contains(&bare) => match rest.next() {
+                    Some(value) => (bare, value.text, value),
+                    None => return Err(at(Trouble::Flag, word.node, "a flag without its value")),
                 },
                 None => {
                     // A flag of no interest: a word without dashes after it is its value.
-                    rest.next_if(|(word, _)| !word.starts_with('-'));
+                    rest.next_if(|word| !word.text.starts_with('-'));
                     continue;
                 }
             };
             if VALUED.contains(&flag) {
-                let value = variables.expand(value, node)?;
+                let lead = word.text.strip_suffix(value).unwrap_or_default().to_owned();
+                let Word { list, index, .. } = word;
+                given.push(Given { flag: flag.to_owned(), list, index, lead });
+                let value = variables.expand(value, word.node)?;
                 // The last one wins, as in etcd.
-                flags.insert(flag.to_owned(), (value, node.at));
+                flags.insert(flag.to_owned(), (value, word.node.at));
             }
         }
         if let Some((_, at)) = flags.get("config-file") {
@@ -96,11 +133,16 @@ impl Settings {
                 what: "etcd reads its settings from a file and ignores its flags".to_owned(),
             });
         }
-        Ok(Self(flags))
+        Ok(Self { values: flags, given })
+    }
+
+    /// Returns the words that give a flag, in order; none where a variable does.
+    pub(super) fn given<'a>(&'a self, flag: &'a str) -> impl Iterator<Item = &'a Given> {
+        self.given.iter().filter(move |given| given.flag == flag)
     }
 
     pub(super) fn text(&self, flag: &str) -> Option<String> {
-        self.0.get(flag).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
+        self.values.get(flag).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
     }
 
     pub(super) fn list(&self, flag: &str) -> Vec<String> {
@@ -109,7 +151,7 @@ impl Settings {
     }
 
     pub(super) fn number(&self, flag: &str) -> Result<Option<i64>, Error> {
-        let Some((value, at)) = self.0.get(flag) else { return Ok(None) };
+        let Some((value, at)) = self.values.get(flag) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| Error::At {
             trouble: Trouble::Flag,
             at: *at,
@@ -118,7 +160,7 @@ impl Settings {
     }
 
     pub(super) fn members(&self, flag: &str) -> Result<Vec<(String, String)>, Error> {
-        let place = self.0.get(flag).map(|(_, at)| *at).unwrap_or_default();
+        let place = self.values.get(flag).map(|(_, at)| *at).unwrap_or_default();
         let parts = self.list(flag);
         parts
             .iter()

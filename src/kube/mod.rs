@@ -2,9 +2,10 @@
 //!
 //! | module | story |
 //! |---|---|
-//! | [`yaml`] | one YAML document as a tree with positions, bounded, no aliases |
+//! | [`yaml`] | YAML as a tree with positions, bounded, no aliases; changed in place with proof |
 //! | [`apiserver`] | the static pod that runs kube-apiserver: which etcd it uses |
-//! | [`manifest`] | the static pod that runs etcd: flags, paths on the host, owner |
+//! | [`manifest`] | the static pod that runs etcd: flags, paths on the host, owner; changed |
+//! | [`kubeadm_config`] | ClusterConfiguration: what it says of etcd, read and changed |
 //! | `flags` | a container's command line and environment, as etcd reads them |
 //! | [`object`] | who a stored object is, by the bytes of its value |
 //! | [`registry`] | who a stored object is, by its key |
@@ -17,6 +18,7 @@
 
 pub mod apiserver;
 mod flags;
+pub mod kubeadm_config;
 pub mod manifest;
 pub mod object;
 pub mod registry;

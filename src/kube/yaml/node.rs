@@ -4,49 +4,12 @@
 //! is read as well. Never resolves anything: aliases, merge keys, tags that change a type and
 //! duplicate keys are refused, because each of them lets a text mean something else than it shows.
 //!
-//! **Limits**: [`SIZE_LIMIT`] bytes of text, [`DEPTH_LIMIT`] levels. The tree costs at most about
-//! 100 bytes a node, and a node costs at least one byte of text.
-//!
-//! **Errors**: [`Error`] with line and column, both counted from 1, the column in characters.
+//! **Errors**: [`Error`] with line and column.
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use saphyr_parser::ScalarStyle;
 
-/// Longest text that is read, in bytes.
-pub const SIZE_LIMIT: usize = 1 << 20;
-
-/// Deepest nesting of sequences and mappings.
-pub const DEPTH_LIMIT: usize = 64;
-
-/// A place in a text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// Line, counted from 1.
-    pub line: usize,
-    /// Column in characters, counted from 1.
-    pub column: usize,
-}
-
-impl std::fmt::Display for Position {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "line {}, column {}", self.line, self.column)
-    }
-}
-
-/// A text that cannot be read as one plain YAML document.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{at}: {what}")]
-pub struct Error {
-    /// Where.
-    pub at: Position,
-    /// What is wrong, as a clause.
-    pub what: String,
-}
-
-impl Error {
-    fn new(at: Position, what: impl Into<String>) -> Self {
-        Self { at, what: what.into() }
-    }
-}
+use super::tree::{self, Kind, Raw};
+use super::{Error, Position};
 
 /// One node of the tree.
 #[derive(Clone, PartialEq, Eq)]
@@ -141,12 +104,6 @@ impl Node {
     }
 }
 
-/// A collection whose end has not been met yet.
-enum Open {
-    Sequence(Position, Vec<Node>),
-    Mapping { at: Position, entries: Vec<Entry>, key: Option<(String, Position)> },
-}
-
 /// Reads the first document of a text.
 ///
 /// # Errors
@@ -154,95 +111,54 @@ enum Open {
 /// [`Error`] when the text is too long, not UTF-8, not YAML, too deep, has no document, or uses an
 /// alias, a merge key, a type tag, a key that is no scalar or a key twice.
 pub fn parse(bytes: &[u8]) -> Result<Node, Error> {
-    if bytes.len() > SIZE_LIMIT {
-        return Err(Error::new(Position { line: 1, column: 1 }, too_long()));
+    let mut roots = tree::documents(tree::text_of(bytes)?, true)?;
+    match roots.pop() {
+        Some(root) => node_of(root),
+        None => Err(Error::new(Position { line: 1, column: 1 }, "no document")),
     }
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| Error::new(position_of(bytes, error.valid_up_to()), "not UTF-8"))?;
-    // The parser takes a mark at the start as content of the first key.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut open: Vec<Open> = Vec::new();
-    for event in Parser::new_from_str(text) {
-        let (event, span) =
-            event.map_err(|error| Error::new(position(error.marker()), error.info()))?;
-        let at = position(&span.start);
-        let done = match event {
-            Event::Alias(_) => return Err(Error::new(at, "an alias, which is not supported")),
-            Event::Scalar(text, style, _, tag) => {
-                let forced_text = match tag {
-                    None => false,
-                    Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => true,
-                    Some(_) => return Err(Error::new(at, "a tag, which is not supported")),
-                };
-                let plain = style == ScalarStyle::Plain && !forced_text;
-                Some(Node { at, value: Value::Scalar { text: text.into_owned(), plain } })
-            }
-            Event::SequenceStart(_, tag) => {
-                begin(&mut open, at, tag.is_some(), Open::Sequence(at, Vec::new()))?;
-                None
-            }
-            Event::MappingStart(_, tag) => {
-                let new = Open::Mapping { at, entries: Vec::new(), key: None };
-                begin(&mut open, at, tag.is_some(), new)?;
-                None
-            }
-            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(Open::Sequence(at, items)) => Some(Node { at, value: Value::Sequence(items) }),
-                Some(Open::Mapping { at, mut entries, .. }) => {
-                    refuse_duplicates(&mut entries)?;
-                    Some(Node { at, value: Value::Mapping(entries) })
-                }
-                None => return Err(Error::new(at, "an end without a beginning")),
-            },
-            Event::DocumentEnd | Event::StreamEnd => {
-                return Err(Error::new(at, "no document"));
-            }
-            Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => None,
-        };
-        if let Some(node) = done {
-            match open.last_mut() {
-                None => return Ok(node),
-                Some(parent) => put(parent, node)?,
-            }
+}
+
+/// Takes a tree as plain values.
+pub(super) fn node_of(raw: Raw) -> Result<Node, Error> {
+    let Raw { at, tag, kind, .. } = raw;
+    let tagged = || Error::new(at, "a tag, which is not supported");
+    let value = match kind {
+        Kind::Alias(_) => return Err(Error::new(at, "an alias, which is not supported")),
+        Kind::Scalar { text, style } => {
+            let forced_text = match tag {
+                None => false,
+                Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => true,
+                Some(_) => return Err(tagged()),
+            };
+            Value::Scalar { text, plain: style == ScalarStyle::Plain && !forced_text }
         }
-    }
-    Err(Error::new(Position { line: 1, column: 1 }, "no document"))
+        Kind::Sequence { .. } | Kind::Mapping { .. } if tag.is_some() => return Err(tagged()),
+        Kind::Sequence { items, .. } => {
+            Value::Sequence(items.into_iter().map(node_of).collect::<Result<_, _>>()?)
+        }
+        Kind::Mapping { pairs, .. } => {
+            let entry = |(key, value)| {
+                let (key, at) = key_of(key)?;
+                Ok(Entry { key, at, node: node_of(value)? })
+            };
+            let mut entries = pairs.into_iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+            refuse_duplicates(&mut entries)?;
+            Value::Mapping(entries)
+        }
+    };
+    Ok(Node { at, value })
 }
 
-/// Says that a text is longer than the limit.
-pub(super) fn too_long() -> String {
-    format!("longer than {SIZE_LIMIT} bytes, which no manifest is")
-}
-
-fn begin(open: &mut Vec<Open>, at: Position, tagged: bool, new: Open) -> Result<(), Error> {
-    if tagged {
-        return Err(Error::new(at, "a tag, which is not supported"));
+fn key_of(key: Raw) -> Result<(String, Position), Error> {
+    let merges = key.is_merge();
+    let node = node_of(key)?;
+    match node.value {
+        Value::Scalar { .. } if merges => {
+            Err(Error::new(node.at, "a merge key, which is not supported"))
+        }
+        Value::Scalar { text, .. } => Ok((text, node.at)),
+        _ => Err(Error::new(node.at, "a key that is not a scalar")),
     }
-    if open.len() >= DEPTH_LIMIT {
-        return Err(Error::new(at, format!("nested deeper than {DEPTH_LIMIT} levels")));
-    }
-    open.push(new);
-    Ok(())
-}
-
-/// Puts a finished node into the collection that it belongs to.
-fn put(parent: &mut Open, node: Node) -> Result<(), Error> {
-    match parent {
-        Open::Sequence(_, items) => items.push(node),
-        Open::Mapping { entries, key, .. } => match key.take() {
-            Some((name, at)) => entries.push(Entry { key: name, at, node }),
-            None => match node.value {
-                Value::Scalar { text, plain } if !(plain && text == "<<") => {
-                    *key = Some((text, node.at));
-                }
-                Value::Scalar { .. } => {
-                    return Err(Error::new(node.at, "a merge key, which is not supported"));
-                }
-                _ => return Err(Error::new(node.at, "a key that is not a scalar")),
-            },
-        },
-    }
-    Ok(())
 }
 
 /// Refuses a mapping that has a key twice: readers differ in which one wins.
@@ -260,20 +176,9 @@ fn refuse_duplicates(entries: &mut [Entry]) -> Result<(), Error> {
     Ok(())
 }
 
-fn position(mark: &Marker) -> Position {
-    Position { line: mark.line(), column: mark.col().saturating_add(1) }
-}
-
-/// Finds line and column of a byte offset; the bytes before it are UTF-8.
-fn position_of(bytes: &[u8], offset: usize) -> Position {
-    let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or(bytes));
-    let line = before.matches('\n').count().saturating_add(1);
-    let column = before.chars().rev().take_while(|c| *c != '\n').count().saturating_add(1);
-    Position { line, column }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::{DEPTH_LIMIT, NODE_LIMIT, SIZE_LIMIT};
     use super::*;
 
     fn refusal(text: &str) -> String {
@@ -309,6 +214,7 @@ mod tests {
         assert!(refusal("[a]: b\n").contains("a key that is not a scalar"));
         assert!(refusal("a: [b\nc: d\n").starts_with("line "));
         assert!(refusal("").contains("no document"));
+        assert_eq!(refusal("a: b\0c\n"), "line 1, column 5: a control character");
         assert_eq!(
             parse(b"a: b\nccc: \xff\n").unwrap_err().to_string(),
             "line 2, column 6: not UTF-8"
@@ -323,6 +229,8 @@ mod tests {
         assert!(refusal(&"[".repeat(200_000)).starts_with("line 1, column "));
         let long = "a".repeat(SIZE_LIMIT + 1);
         assert!(refusal(&long).contains("longer than"));
+        let many = format!("[{}]", "a,".repeat(NODE_LIMIT));
+        assert!(refusal(&many).contains("more than 65536 values"));
         let fits = format!("a: {}", "b".repeat(SIZE_LIMIT - 3));
         assert!(parse(fits.as_bytes()).is_ok());
     }

@@ -12,6 +12,8 @@
 //!
 //! **Errors**: [`Error::At`] with line and column, [`Error::Read`] for the file itself.
 
+pub mod edit;
+
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -63,6 +65,8 @@ pub enum Trouble {
     Variable,
     /// A flag's value is not of the form that etcd wants.
     Flag,
+    /// Read well, but a change does not fit it, or cannot be made with proof.
+    Edit,
 }
 
 /// How an etcd runs, by its static pod.
@@ -442,5 +446,4 @@ fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-#[path = "manifest_tests.rs"]
 mod tests;
