@@ -1,6 +1,6 @@
 //! Compaction of a running cluster: history below a revision goes, everywhere at once.
 //!
-//! Two steps, which others may take one by one: [`window`] learns at which revision, and
+//! Two steps, which others may take one by one: [`window()`] learns at which revision, and
 //! [`compact`] asks for it. [`run`] is both, with the access checked before and a record after.
 //!
 //! Invariants:

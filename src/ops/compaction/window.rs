@@ -2,7 +2,7 @@
 //!
 //! A window in revisions is arithmetic. One in time needs revisions of which it is certain how old
 //! they are at least, and etcd keeps no times. What counts is what this program saw itself: a
-//! sample says that a revision was there at a moment ([`super::samples`]).
+//! sample says that a revision was there at a moment (`samples.rs`).
 //!
 //! **The key of Kubernetes' API servers**, `compact_rev_key`, holds no age. Once in an interval, 5
 //! minutes unless a flag says otherwise, one of them puts the newest revision of an interval ago

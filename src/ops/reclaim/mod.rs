@@ -3,7 +3,7 @@
 //! The steps, each of which looks at the cluster and does what is left to do, so that a run that
 //! was killed is run again:
 //!
-//! 1. measure: all members, sizes, quotas, alarms ([`line`] is where the line is);
+//! 1. measure: all members, sizes, quotas, alarms ([`mod@line`] is where the line is);
 //! 2. space: what fills it, living keys by what they begin with, and how much is history
 //!    ([`space`]);
 //! 3. compact at the revision that the window means, and wait until the rows are gone everywhere;

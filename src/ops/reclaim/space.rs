@@ -3,7 +3,7 @@
 //! A member says how much is in use, not by what. So keys are read with their values, in pages
 //! that are small in keys and, as far as the pages before tell, in bytes; one that comes out larger
 //! than [`ANSWER_BYTES_MAX`] is refused here before it is in memory, and asked for by halves. Of a
-//! group of keys that begin alike the first [`SAMPLE_KEYS`] are read, and of the rest only how many
+//! group of keys that begin alike the first `SAMPLE_KEYS` are read, and of the rest only how many
 //! they are: etcd walks all keys behind a page's first one to count them, so that reading a large
 //! keyspace to its end page by page would keep it busy for long.
 //!
