@@ -607,7 +607,7 @@ fn new_files_are_the_owners_and_others_stay_whose_they_are() {
     // A torn end, of which a copy is kept.
     let mut torn = fs::read(&segment).unwrap();
     let end = torn.iter().rposition(|byte| *byte != 0).unwrap();
-    torn.truncate(end.next_multiple_of(8));
+    torn.truncate((end + 1).next_multiple_of(8));
     torn.extend([0x40, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]);
     fs::write(&segment, torn).unwrap();
     fs::set_permissions(&segment, fs::Permissions::from_mode(0o640)).unwrap();
