@@ -2,9 +2,9 @@
 //! in it.
 //!
 //! bbolt opens a file and then waits for its lock. Whoever opened it before it lost its name gets
-//! the lock when we let go of it, and what he then writes is lost. So a file that others are seen
-//! to have open is left as it is; and one that nobody is seen to have, but who cannot be seen may,
-//! is made no database before its lock goes.
+//! the lock when we let go of it, and what he then writes is lost. So the offline defragmentation
+//! lets a file that others are seen to have open keep its place, and the store, which cannot, makes
+//! the old one no database before its lock goes, as does who sees nobody, since not all are seen.
 
 use std::fs::{self, File};
 use std::io;
