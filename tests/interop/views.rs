@@ -40,6 +40,7 @@ fn a_cluster_is_seen_as_etcdctl_sees_it_and_while_it_falls_apart() {
             cluster.ctl(&["put", &format!("/a/{number}"), "value"]).expect(0, &["OK"]);
         }
         cluster.ctl(&["compaction", "10"]).expect(0, &[]);
+        let before: Vec<_> = (0..3).map(|index| cluster.status(index).unwrap()).collect();
         let value = view(&cluster, "status", 0);
         assert_eq!((&value["verdict"], &value["findings"]), (&json!("ok"), &json!([])), "{value}");
         for (index, member) in value["members"].as_array().unwrap().iter().enumerate() {
@@ -50,7 +51,9 @@ fn a_cluster_is_seen_as_etcdctl_sees_it_and_while_it_falls_apart() {
             assert_eq!(member["name"], format!("m{}", index + 1));
             assert_eq!(member["healthy"], true, "{value}");
             assert_eq!(member["version"], truth["version"]);
-            assert_eq!(member["db_size"], truth["dbSize"]);
+            // What was compacted goes meanwhile.
+            let sizes = [&before[index]["dbSize"], &truth["dbSize"]];
+            assert!(sizes.contains(&&member["db_size"]), "{sizes:?} {value}");
             assert_eq!(member["revision"], truth["header"]["revision"]);
             assert_eq!(member["raft_term"], truth["raftTerm"]);
             assert_eq!(member["is_leader"], index == cluster.leader());
@@ -168,9 +171,20 @@ fn the_printed_commands_get_writes_back() {
         assert_eq!(findings(&value)[0], "nospace", "{value}");
         assert!(findings(&value).contains(&"quota"), "{value}");
         view(&cluster, "health", 3);
-        for next in value["findings"][0]["next"].as_array().unwrap() {
+        // The one command, or the same by hand.
+        let next = value["findings"][0]["next"].as_array().unwrap();
+        assert!(next.len() > 4, "{value}");
+        for (place, next) in next.iter().enumerate() {
             let words = shell_words(next.as_str().unwrap());
-            assert_eq!(words[0], "etcdctl");
+            assert_eq!(words[0], if place == 0 { "etcdkit" } else { "etcdctl" });
+            if (place == 0) != (version == "3.6") {
+                continue;
+            }
+            if place == 0 {
+                let ran = Sandbox::new().command().args(&words[1..]).output().unwrap();
+                assert!(ran.status.success(), "{ran:?}");
+                continue;
+            }
             let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
             real.ok(&format!("etcdctl-{version}"), &words);
         }
